@@ -1,0 +1,163 @@
+"""Every change that kseg makes to local files.
+
+No other module writes, renames or deletes. Each change is one small function here, so a test that replaces one function
+can cut the power before, in the middle of, or after any of them. Nothing here is atomic or durable but what says so:
+callers fsync files and directories in the order that their protocol asks for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.errors import StorageError
+from kseg.os_errors import storage_errors
+
+PathLike = str | os.PathLike[str]
+Readable = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+TEMPORARY_SUFFIX = ".tmp"
+_FILE_MODE = 0o666  # the umask decides, as it does for a broker
+
+
+def create(path: PathLike, *, exclusive: bool = True) -> int:
+    """Create a file and return its descriptor; one that exists is an error, or with exclusive=False is emptied."""
+    with storage_errors(path):
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        return os.open(path, flags | (os.O_EXCL if exclusive else os.O_TRUNC), _FILE_MODE)
+
+
+def open_append(path: PathLike) -> int:
+    """Open a file so that every write goes to its end, creating it where it is missing; not for `write_at`."""
+    with storage_errors(path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE_MODE)
+
+
+def open_write(path: PathLike) -> int:
+    """Open an existing file for `write_at` and `truncate`."""
+    with storage_errors(path):
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def close(fd: int, path: PathLike = "") -> None:
+    """Close a descriptor; some file systems report a failed write only here."""
+    with storage_errors(path):
+        os.close(fd)
+
+
+@contextmanager
+def closing(fd: int, path: PathLike = "") -> Iterator[int]:
+    """Give the descriptor and close it at the end."""
+    try:
+        yield fd
+    finally:
+        close(fd, path)
+
+
+def write_all(fd: int, data: Readable, path: PathLike = "") -> None:
+    """Write all bytes at the descriptor's place, however little the system takes at a time."""
+    rest = _byte_view(data)
+    with storage_errors(path):
+        while rest.nbytes:
+            rest = rest[os.write(fd, rest) :]
+
+
+def write_at(fd: int, position: int, data: Readable, path: PathLike = "") -> None:
+    """Write all bytes at `position` without moving the descriptor's place."""
+    rest = _byte_view(data)
+    with storage_errors(path):
+        while rest.nbytes:
+            done = os.pwrite(fd, rest, position)
+            rest, position = rest[done:], position + done
+
+
+def _byte_view(data: Readable) -> memoryview:
+    view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def fsync_file(file: int | PathLike) -> None:
+    """Force a file's bytes and metadata to the disk, by descriptor or by path."""
+    if isinstance(file, int):
+        with storage_errors(f"descriptor {file}"):
+            os.fsync(file)
+        return
+    with storage_errors(file):
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def fsync_dir(path: PathLike) -> None:
+    """Force a directory's names to the disk: what makes renames, creations and deletions in it durable."""
+    with storage_errors(path):
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # some network file systems know no fsync of directories
+                raise
+        finally:
+            os.close(fd)
+
+
+def rename(source: PathLike, target: PathLike) -> None:
+    """Rename atomically; a target that exists is replaced."""
+    with storage_errors(source):
+        Path(source).replace(target)
+
+
+def unlink(path: PathLike, *, missing_ok: bool = False) -> None:
+    """Delete a file."""
+    with storage_errors(path):
+        Path(path).unlink(missing_ok=missing_ok)
+
+
+def truncate(file: int | PathLike, size: int) -> None:
+    """Cut a file, or extend it with zeros, to `size` bytes, by descriptor or by path."""
+    with storage_errors(f"descriptor {file}" if isinstance(file, int) else file):
+        os.truncate(file, size)
+
+
+def make_dir(path: PathLike, *, exist_ok: bool = False) -> None:
+    """Make one directory; its parent has to be there."""
+    with storage_errors(path):
+        Path(path).mkdir(exist_ok=exist_ok)
+
+
+def remove_dir(path: PathLike) -> None:
+    """Remove an empty directory."""
+    with storage_errors(path):
+        Path(path).rmdir()
+
+
+def set_mtime_ms(path: PathLike, mtime_ms: int) -> None:
+    """Set when a file was last modified; retention reads it where a segment has no timestamps."""
+    with storage_errors(path):
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+
+def publish(path: PathLike, data: Readable) -> None:
+    """Replace a small file atomically and durably, as Kafka replaces a checkpoint.
+
+    `<name>.tmp` is written and fsynced, renamed over the name, and the directory fsynced. Who reads the name sees the
+    old bytes or the new ones, after a crash too.
+    """
+    temporary = os.fspath(path) + TEMPORARY_SUFFIX
+    try:
+        with closing(create(temporary, exclusive=False), temporary) as fd:
+            write_all(fd, data, temporary)
+            fsync_file(fd)
+        rename(temporary, path)
+    except StorageError:
+        unlink(temporary, missing_ok=True)
+        raise
+    fsync_dir(Path(path).parent)

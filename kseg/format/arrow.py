@@ -1,0 +1,233 @@
+"""Batches to Arrow: decompress, decode and gather whole runs of batches with a handful of kernel calls.
+
+A `RecordDecoder` owns the buffers that are reused from run to run (arena, record columns). What it gives away lives in fresh
+buffers of Arrow's own pool: they stay warm as batches are released, and nobody's data is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kseg.errors import FormatError
+from kseg.format.batch import payload_error, record_error, size_error
+from kseg.format.codec import BlockFunctions
+from kseg.native import codecs, records
+from kseg.native import table as t
+from kseg.native.gather import fill_offsets, gather_binary, gather_headers
+from kseg.schema import HEADER_TYPE
+
+MAX_BATCH_BYTES = 128 << 20
+ARENA_BYTES = 4 << 20
+HEADER_ONLY = frozenset({"topic", "partition", "offset"})
+NO_BITMAP = np.empty(0, np.uint8)
+
+
+class RecordDecoder:
+    """Turns rows of a batch table into record batches of one schema.
+
+    Args:
+        schema: The wanted columns (`kseg.schema.select_columns`).
+        max_batch_bytes: The largest batch that is decoded, decompressed or not; a larger one is an error.
+    """
+
+    def __init__(self, schema: pa.Schema, *, topic: str, partition: int, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
+        self.schema = schema
+        self._topic = pa.scalar(topic, pa.string())
+        self._partition = pa.scalar(partition, pa.int32())
+        self._limit = max_batch_bytes
+        self._functions = BlockFunctions()
+        self._arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
+        self._columns = np.empty((records.RECORD_COLUMNS, 0), np.int64)
+        self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
+
+    def decode(
+        self, data: t.Bytes, file_position: int, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode the records of `rows` whose offsets are in `[start, end)`; rows with `skip[row]` are passed over.
+
+        `data` holds the rows' bytes and begins at `file_position` of its file. Damage raises a `FormatError` after
+        everything before it was given.
+        """
+        if not self._headers_suffice:
+            yield from self._decode_run(data, file_position, table, rows, skip, start, end)
+            return
+        for run, dense in _runs_of_dense(table, rows):
+            if dense:
+                yield from self._offsets_only(table, run, skip, start, end)
+            else:
+                yield from self._decode_run(data, file_position, table, run, skip, start, end)
+
+    def _decode_run(
+        self, data: t.Bytes, file_position: int, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        starts = np.empty(rows.stop, np.int64)
+        ends = np.empty(rows.stop, np.int64)
+        row = rows.start
+        while row < rows.stop:
+            stop, status = codecs.fill_payloads(
+                data, file_position, table, row, rows.stop, skip, self._arena, self._limit,
+                self._functions.addresses, starts, ends,
+            )  # fmt: skip
+            error: FormatError | None = None
+            if status == codecs.ARENA_FULL and stop == row:
+                if self._arena.size >= self._limit:
+                    raise size_error(table, row, self._limit)
+                self._arena = np.empty(min(2 * self._arena.size, self._limit), np.uint8)
+                continue
+            if status < 0:
+                error = payload_error(table, stop, status)
+            batch, bad_row, status = self._decode_rows(data, table, range(row, stop), skip, starts, ends, start, end)
+            if status < 0:
+                error = record_error(table, bad_row, status)
+                batch, _, _ = self._decode_rows(data, table, range(row, bad_row), skip, starts, ends, start, end)
+            if batch is not None:
+                yield batch
+            if error is not None:
+                raise error
+            row = stop
+
+    def _decode_rows(
+        self, data: t.Bytes, table: t.Table, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64],
+        ends: NDArray[np.int64], start: int, end: int,
+    ) -> tuple[pa.RecordBatch | None, int, int]:  # fmt: skip
+        span = slice(rows.start, rows.stop)
+        room = np.where(table[t.MAGIC, span] == 2, (ends[span] - starts[span]) // t.MIN_RECORD_SIZE, table[t.COUNT, span])
+        capacity = int(np.clip(np.minimum(table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
+        if self._columns.shape[1] < capacity:
+            self._columns = np.empty((records.RECORD_COLUMNS, capacity + capacity // 4), np.int64)
+        totals = np.zeros(records.TOTALS, np.int64)
+        count, stop, status = records.fill_records(
+            data, self._arena, table, rows.start, rows.stop, skip, starts, ends, start, end, self._columns, totals
+        )
+        if status < 0 or not count:
+            return None, stop, status
+        arrays = [self._column(name, data, table, count, totals) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), stop, status
+
+    def _offsets_only(
+        self, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Answer from headers alone: these batches hold every offset from their base to their last."""
+        span = slice(rows.start, rows.stop)
+        counts = table[t.COUNT, span]
+        skipped = skip[span]
+        bases = table[t.BASE_OFFSET, span]
+        firsts, lasts = np.maximum(bases, start), np.minimum(bases + counts, end)
+        total = int(np.clip(lasts - firsts, 0, None)[~skipped].sum())
+        if not total:
+            return
+        buffer = pa.allocate_buffer(8 * total)
+        fill_offsets(bases, counts, skipped, start, end, np.frombuffer(buffer, np.int64))
+        offsets = pa.Array.from_buffers(pa.int64(), total, [None, buffer])
+        arrays = [offsets if name == "offset" else self._constant(name, total) for name in self.schema.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _constant(self, name: str, count: int) -> pa.Array:
+        return pa.repeat(self._topic if name == "topic" else self._partition, count)
+
+    def _column(self, name: str, data: t.Bytes, table: t.Table, count: int, totals: NDArray[np.int64]) -> pa.Array:
+        columns = self._columns
+        if name in ("topic", "partition"):
+            return self._constant(name, count)
+        if name == "key":
+            starts, lengths = columns[records.KEY_START], columns[records.KEY_LENGTH]
+            return self._binary(data, starts, lengths, count, totals[records.KEY_BYTES], totals[records.NULL_KEYS])
+        if name == "value":
+            starts, lengths = columns[records.VALUE_START], columns[records.VALUE_LENGTH]
+            return self._binary(data, starts, lengths, count, totals[records.VALUE_BYTES], totals[records.NULL_VALUES])
+        if name == "headers":
+            return self._headers(data, count, totals)
+        kind = self.schema.field(name).type
+        batch_rows = columns[records.BATCH_ROW, :count]
+        if name == "offset":
+            return _fixed(columns[records.OFFSET, :count], kind, np.int64)
+        if name == "timestamp":
+            return _fixed(columns[records.TIMESTAMP, :count], kind, np.int64)
+        if name == "timestampType":
+            return _fixed(columns[records.TIMESTAMP_TYPE, :count], kind, np.int32)
+        if name == "sequence":
+            return _fixed(_sequences(table, batch_rows, columns[records.OFFSET, :count]), kind, np.int32)
+        source, width = {
+            "leaderEpoch": (t.LEADER_EPOCH, np.int32),
+            "producerId": (t.PRODUCER_ID, np.int64),
+            "producerEpoch": (t.PRODUCER_EPOCH, np.int16),
+        }[name]
+        return _fixed(table[source].take(batch_rows), kind, width)
+
+    def _binary(
+        self, data: t.Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64], count: int, size: int, nulls: int
+    ) -> pa.Array:
+        offsets, payload = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(int(size))
+        bitmap = np.zeros((count + 7) // 8, np.uint8) if nulls else NO_BITMAP
+        gather_binary(
+            data, self._arena, starts, lengths, count, np.frombuffer(offsets, np.int32), _writable(payload), bitmap
+        )
+        validity = pa.py_buffer(bitmap) if nulls else None
+        return pa.Array.from_buffers(pa.binary(), count, [validity, offsets, payload], null_count=int(nulls))
+
+    def _headers(self, data: t.Bytes, count: int, totals: NDArray[np.int64]) -> pa.Array:
+        number = int(totals[records.HEADERS])
+        if not number:
+            return pa.nulls(count, pa.list_(HEADER_TYPE))
+        list_offsets, key_offsets = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(4 * (number + 1))
+        value_offsets = pa.allocate_buffer(4 * (number + 1))
+        keys = pa.allocate_buffer(int(totals[records.HEADER_KEY_BYTES]))
+        values = pa.allocate_buffer(int(totals[records.HEADER_VALUE_BYTES]))
+        without, null_values = int(totals[records.WITHOUT_HEADERS]), int(totals[records.NULL_HEADER_VALUES])
+        list_bitmap = np.zeros((count + 7) // 8, np.uint8) if without else NO_BITMAP
+        value_bitmap = np.zeros((number + 7) // 8, np.uint8) if null_values else NO_BITMAP
+        ascii_only = gather_headers(
+            data, self._arena, self._columns, count, np.frombuffer(list_offsets, np.int32), list_bitmap,
+            np.frombuffer(key_offsets, np.int32), _writable(keys), np.frombuffer(value_offsets, np.int32),
+            _writable(values), value_bitmap,
+        )  # fmt: skip
+        key_array = pa.Array.from_buffers(pa.string(), number, [None, key_offsets, keys])
+        if not ascii_only:
+            key_array = _mended_text(key_array)
+        value_validity = pa.py_buffer(value_bitmap) if null_values else None
+        value_array = pa.Array.from_buffers(pa.binary(), number, [value_validity, value_offsets, values])
+        items = pa.StructArray.from_arrays([key_array, value_array], fields=list(HEADER_TYPE))
+        list_validity = pa.py_buffer(list_bitmap) if without else None
+        kind = pa.list_(HEADER_TYPE)
+        return pa.Array.from_buffers(kind, count, [list_validity, list_offsets], null_count=without, children=[items])
+
+
+def _runs_of_dense(table: t.Table, rows: range) -> Iterator[tuple[range, bool]]:
+    """Cut rows into runs that can, and runs that cannot, be answered from headers (compacted or legacy batches)."""
+    span = slice(rows.start, rows.stop)
+    deltas = table[t.LAST_OFFSET, span] - table[t.BASE_OFFSET, span]
+    dense = (table[t.MAGIC, span] == 2) & (table[t.COUNT, span] == deltas + 1) & (table[t.COUNT, span] > 0)
+    edges = [0, *(np.flatnonzero(dense[1:] != dense[:-1]) + 1).tolist(), len(rows)]
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
+        if last > first:
+            yield range(rows.start + first, rows.start + last), bool(dense[first])
+
+
+def _writable(buffer: pa.Buffer) -> t.Bytes:
+    return np.frombuffer(buffer, np.uint8) if buffer.size else np.empty(0, np.uint8)
+
+
+def _fixed(values: NDArray[np.int64], kind: pa.DataType, width: type[np.generic]) -> pa.Array:
+    buffer = pa.allocate_buffer(values.size * np.dtype(width).itemsize)
+    np.copyto(np.frombuffer(buffer, width), values, casting="unsafe")
+    return pa.Array.from_buffers(kind, values.size, [None, buffer])
+
+
+def _sequences(table: t.Table, batch_rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A record's sequence number: the batch's first plus the offset delta, wrapping to 0; -1 without a producer."""
+    bases = table[t.BASE_SEQUENCE].take(batch_rows)
+    sequences = (bases + offsets - table[t.BASE_OFFSET].take(batch_rows)) & 0x7FFFFFFF
+    return np.where(bases < 0, -1, sequences)
+
+
+def _mended_text(keys: pa.Array) -> pa.Array:
+    """Replace what is not UTF-8, as Java's decoder does; nothing to do for sound text."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([text.as_buffer().to_pybytes().decode("utf-8", "replace") for text in keys], pa.string())
+    return keys

@@ -1,0 +1,149 @@
+"""Arrow columns as the encoder takes them: where each field lies, and null as a length of -1.
+
+Key, value and headers are taken from whatever Arrow type fits (binary, string, large and view variants, dictionaries);
+timestamps from any unit or as milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kseg.errors import OptionError
+from kseg.native import encode, records
+from kseg.native.memory import as_array
+from kseg.native.table import Bytes
+
+INPUT_COLUMNS = ("key", "value", "headers", "timestamp", "offset")
+IGNORED_COLUMNS = ("topic", "partition", "timestampType")  # what a read gives besides; the log that is written decides them
+EMPTY = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderInput:
+    """Arguments of `native.encode.fill_batches`."""
+
+    columns: NDArray[np.int64]
+    keys: Bytes
+    values: Bytes
+    header_columns: NDArray[np.int64]
+    header_keys: Bytes
+    header_values: Bytes
+
+    @property
+    def rows(self) -> int:
+        return self.columns.shape[1]
+
+    def encoded_bound(self, batches: int) -> int:
+        """Bytes that are enough for all records in `batches` batches."""
+        lengths = self.columns[[records.KEY_LENGTH, records.VALUE_LENGTH]]
+        header_lengths = self.header_columns[[encode.HEADER_KEY_LENGTH, encode.HEADER_VALUE_LENGTH]]
+        data = int(np.maximum(lengths, 0).sum() + np.maximum(header_lengths, 0).sum())
+        overhead = encode.RECORD_OVERHEAD * self.rows + encode.HEADER_OVERHEAD * self.header_columns.shape[1]
+        return data + overhead + 61 * batches
+
+
+def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> EncoderInput:
+    """Check and lay out the columns of one record batch.
+
+    Offsets are assigned from `first_offset` on unless a column gives them; then they must rise, and holes stay holes.
+    A missing column is all null; a missing or null timestamp is `now_ms`.
+    """
+    for name in batch.schema.names:
+        if name not in INPUT_COLUMNS and name not in IGNORED_COLUMNS:
+            known = ", ".join(INPUT_COLUMNS)
+            raise OptionError(f"unknown column {name!r}; a log takes {known}")
+    columns = np.zeros((records.RECORD_COLUMNS, batch.num_rows), np.int64)
+    columns[records.OFFSET] = _offsets(batch, first_offset)
+    columns[records.TIMESTAMP] = _timestamps(batch, now_ms)
+    columns[records.KEY_START], columns[records.KEY_LENGTH], keys = _binary(batch, "key")
+    columns[records.VALUE_START], columns[records.VALUE_LENGTH], values = _binary(batch, "value")
+    if "headers" not in batch.schema.names or batch.column("headers").null_count == batch.num_rows:
+        return EncoderInput(columns, keys, values, np.zeros((encode.HEADER_COLUMNS, 0), np.int64), EMPTY, EMPTY)
+    headers = _headers(batch.column("headers"))
+    columns[records.HEADERS_START], columns[records.HEADERS_COUNT], items = headers
+    header_columns = np.zeros((encode.HEADER_COLUMNS, len(items)), np.int64)
+    key_field, value_field = items.field("key"), items.field("value")
+    if key_field.null_count:
+        raise OptionError("a header's key is null; Kafka has no such headers")
+    starts, lengths, header_keys = _ranges(key_field, "headers.key")
+    header_columns[encode.HEADER_KEY_START], header_columns[encode.HEADER_KEY_LENGTH] = starts, lengths
+    starts, lengths, header_values = _ranges(value_field, "headers.value")
+    header_columns[encode.HEADER_VALUE_START], header_columns[encode.HEADER_VALUE_LENGTH] = starts, lengths
+    return EncoderInput(columns, keys, values, header_columns, header_keys, header_values)
+
+
+def _offsets(batch: pa.RecordBatch, first_offset: int) -> NDArray[np.int64]:
+    if "offset" not in batch.schema.names:
+        return np.arange(first_offset, first_offset + batch.num_rows, dtype=np.int64)
+    column = batch.column("offset")
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise OptionError(f"column 'offset' must hold integers without nulls, got {column.type}")
+    offsets: NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if offsets.size and (offsets[0] < first_offset or (np.diff(offsets) <= 0).any()):
+        raise OptionError(f"column 'offset' must rise from {first_offset} on: it starts at {offsets[0]} or falls back")
+    return offsets
+
+
+def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
+    if "timestamp" not in batch.schema.names:
+        return np.full(batch.num_rows, now_ms, np.int64)
+    column = batch.column("timestamp")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    elif not pa.types.is_integer(column.type):
+        raise OptionError(f"column 'timestamp' must be a timestamp or milliseconds, got {column.type}")
+    stamps: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), now_ms).to_numpy(zero_copy_only=False)
+    if stamps.size and stamps.min() < -1:
+        raise OptionError(f"column 'timestamp' has the negative value {stamps.min()}; Kafka refuses it (-1 means none)")
+    return stamps
+
+
+def _binary(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int, Bytes]:
+    if name not in batch.schema.names or pa.types.is_null(batch.schema.field(name).type):
+        return 0, -1, EMPTY
+    return _ranges(batch.column(name), name)
+
+
+def _ranges(array: pa.Array, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], Bytes]:
+    """Starts and lengths of a variable-width array, -1 for null, and the bytes that they point into."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        array = array.view(pa.binary())
+    elif pa.types.is_large_string(kind):
+        array = array.view(pa.large_binary())
+    elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        try:
+            array = array.cast(pa.large_binary())
+        except pa.ArrowException:
+            raise OptionError(f"column {name!r} must hold bytes or text, got {kind}") from None
+    width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    _, offset_buffer, data_buffer = array.buffers()
+    if not len(array):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), EMPTY
+    bounds = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    lengths = np.diff(bounds)
+    if array.null_count:
+        lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    if lengths.max(initial=0) > 0x7FFFFFFF:
+        raise OptionError(f"column {name!r} has a field of {lengths.max()} bytes; Kafka's limit is 2 GiB")
+    return bounds[:-1], lengths, as_array(data_buffer) if data_buffer is not None else EMPTY
+
+
+def _headers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.StructArray]:
+    """First header and number of headers of each row, and the headers themselves."""
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        raise OptionError(f"column 'headers' must be a list of (key, value) structs, got {array.type}")
+    items = array.values
+    names = [field.name for field in items.type] if pa.types.is_struct(items.type) else []
+    if names != ["key", "value"]:
+        raise OptionError(f"column 'headers' must be a list of (key, value) structs, got {array.type}")
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = np.diff(offsets)
+    if array.null_count:
+        counts[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return offsets[:-1], counts, items

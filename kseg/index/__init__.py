@@ -1,0 +1,1 @@
+"""Sidecar files of segments and partitions: indexes, producer snapshots, checkpoints."""

@@ -1,0 +1,106 @@
+"""The checkpoint files of a log directory: one file per kind of offset, one line per partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from kseg import durable
+from kseg.errors import IndexFileError
+from kseg.index.checkpoint import format_offsets, parse_offsets
+from kseg.index.epoch import LeaderEpochs
+from kseg.log.names import LEADER_EPOCH_FILE
+from kseg.storage import LocalStore, Store
+from kseg.types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+class CheckpointKind(StrEnum):
+    """The offsets that a log directory keeps; the value is the file's name."""
+
+    RECOVERY_POINT = "recovery-point-offset-checkpoint"
+    LOG_START = "log-start-offset-checkpoint"
+    HIGH_WATERMARK = "replication-offset-checkpoint"
+    CLEANER = "cleaner-offset-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """All checkpoints of a log directory.
+
+    A partition that is not listed: its recovery point is 0, its log start is that of its first segment, its high
+    watermark is not known, and nothing of it was cleaned. A file that cannot be read counts as empty, as it does for
+    a broker, and `problems` says why.
+    """
+
+    offsets: dict[CheckpointKind, Offsets] = field(default_factory=dict)
+    problems: tuple[IndexFileError, ...] = ()
+
+    def get(self, kind: CheckpointKind, tp: TopicPartition) -> int | None:
+        """The offset of a partition, None where the file does not list it."""
+        return self.offsets.get(kind, {}).get(tp)
+
+
+def read_checkpoint(store: Store, log_dir: str, kind: CheckpointKind) -> Offsets | None:
+    """Offsets of one checkpoint file, None where the file is missing.
+
+    Raises:
+        IndexFileError: The file is malformed.
+    """
+    path = store.join(log_dir, kind.value)
+    return None if store.stat(path) is None else parse_offsets(store.read(path), path)
+
+
+def read_checkpoints(store: Store, log_dir: str) -> Checkpoints:
+    """Read all checkpoint files that are there."""
+    offsets = {}
+    problems = []
+    for kind in CheckpointKind:
+        try:
+            found = read_checkpoint(store, log_dir, kind)
+        except IndexFileError as error:
+            problems.append(error)
+            continue
+        if found is not None:
+            offsets[kind] = found
+    return Checkpoints(offsets, tuple(problems))
+
+
+def write_checkpoint(log_dir: str, kind: CheckpointKind, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace a checkpoint file, atomically and durably."""
+    durable.publish(Path(log_dir, kind.value), format_offsets(offsets))
+
+
+def update_checkpoint(log_dir: str, kind: CheckpointKind, changes: Mapping[TopicPartition, int | None]) -> None:
+    """Set the offsets of some partitions, or with None take them out; the others stay as they are.
+
+    Raises:
+        IndexFileError: The file is malformed: writing it anew would lose the other partitions' offsets.
+    """
+    offsets = read_checkpoint(LocalStore(), log_dir, kind)
+    merged = dict(offsets or {})
+    for tp, offset in changes.items():
+        if offset is None:
+            merged.pop(tp, None)
+        else:
+            merged[tp] = offset
+    if offsets is None or merged != offsets:
+        write_checkpoint(log_dir, kind, merged)
+
+
+def read_leader_epochs(store: Store, directory: str) -> LeaderEpochs | None:
+    """The leader-epoch-checkpoint of a partition directory, None where there is none.
+
+    Raises:
+        IndexFileError: The file is malformed.
+    """
+    path = store.join(directory, LEADER_EPOCH_FILE)
+    return None if store.stat(path) is None else LeaderEpochs.parse(store.read(path), path)
+
+
+def write_leader_epochs(directory: str, epochs: LeaderEpochs) -> None:
+    """Replace the leader-epoch-checkpoint of a partition directory, atomically and durably."""
+    durable.publish(Path(directory, LEADER_EPOCH_FILE), epochs.to_bytes())

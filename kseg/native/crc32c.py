@@ -1,0 +1,172 @@
+"""Checksums over byte ranges: CRC-32C of magic 2, CRC-32 of the legacy formats.
+
+CRC-32C runs on the CPU's instruction where there is one. The instruction has a latency of three cycles and a throughput of
+one, so long ranges run as three independent streams whose results are combined by tables ("append n zero bytes").
+Everything else is table driven, eight bytes a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.native._jit import JIT_ENABLED, inlined, kernel
+from kseg.native.memory import load_u8, load_u64_native
+
+CASTAGNOLI: Final = 0x82F63B78
+IEEE: Final = 0xEDB88320
+LONG_STREAM: Final = 2048  # bytes of each of the three streams
+SHORT_STREAM: Final = 128
+
+
+def _byte_tables(polynomial: int) -> NDArray[np.uint32]:
+    """Tables of the slicing-by-8 method: row k advances a byte that lies k bytes before the end of the step."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(polynomial), table >> np.uint32(1))
+    rows = [table]
+    for _ in range(7):
+        rows.append((rows[-1] >> np.uint32(8)) ^ table[rows[-1] & 255])
+    return np.ascontiguousarray(np.stack(rows), dtype=np.uint32)
+
+
+def _zeros_tables(tables: NDArray[np.uint32], count: int) -> NDArray[np.uint32]:
+    """Tables that append `count` zero bytes to a CRC: one row for each of its four bytes."""
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    for _ in range(count):
+        bits = (bits >> np.uint32(8)) ^ tables[0][bits & 255]
+    rows = np.zeros((4, 256), np.uint32)
+    for row in range(4):
+        for bit in range(8):
+            rows[row] ^= np.where(np.arange(256) >> bit & 1, bits[8 * row + bit], 0).astype(np.uint32)
+    return rows
+
+
+_CASTAGNOLI_TABLES = _byte_tables(CASTAGNOLI)
+_IEEE_TABLES = _byte_tables(IEEE)
+_LONG_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, LONG_STREAM)
+_SHORT_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, SHORT_STREAM)
+
+
+def _hardware_instruction() -> tuple[str, bool] | None:
+    """Name of the LLVM intrinsic for eight bytes of CRC-32C on this CPU, and whether it takes the CRC in 64 bits."""
+    if not JIT_ENABLED:
+        return None
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    triple = binding.get_process_triple()
+    if triple.startswith("x86_64") and features.get("sse4.2"):
+        return "llvm.x86.sse42.crc32.64.64", True
+    if triple.startswith("aarch64") and features.get("crc"):
+        return "llvm.aarch64.crc32cx", False
+    return None
+
+
+HARDWARE: Final = _hardware_instruction()
+
+
+@inlined
+def _table_crc(tables: Any, crc: int, data: Any, position: int, end: int) -> int:
+    while position + 8 <= end:
+        low = crc ^ (
+            load_u8(data, position)
+            | load_u8(data, position + 1) << 8
+            | load_u8(data, position + 2) << 16
+            | load_u8(data, position + 3) << 24
+        )
+        crc = (
+            np.int64(tables[7, low & 255])
+            ^ np.int64(tables[6, (low >> 8) & 255])
+            ^ np.int64(tables[5, (low >> 16) & 255])
+            ^ np.int64(tables[4, (low >> 24) & 255])
+            ^ np.int64(tables[3, load_u8(data, position + 4)])
+            ^ np.int64(tables[2, load_u8(data, position + 5)])
+            ^ np.int64(tables[1, load_u8(data, position + 6)])
+            ^ np.int64(tables[0, load_u8(data, position + 7)])
+        )
+        position += 8
+    while position < end:
+        crc = (crc >> 8) ^ np.int64(tables[0, (crc ^ load_u8(data, position)) & 255])
+        position += 1
+    return crc
+
+
+if HARDWARE is not None:
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    _NAME, _WIDE = HARDWARE
+
+    @intrinsic  # type: ignore[misc]
+    def _step(typing: Any, crc: Any, word: Any) -> Any:
+        """Advance a CRC by eight bytes."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            i32, i64 = ir.IntType(32), ir.IntType(64)
+            kind = ir.FunctionType(i64, [i64, i64]) if _WIDE else ir.FunctionType(i32, [i32, i64])
+            function = builder.module.globals.get(_NAME) or ir.Function(builder.module, kind, _NAME)
+            if _WIDE:
+                return builder.call(function, [args[0], args[1]])
+            return builder.zext(builder.call(function, [builder.trunc(args[0], i32), args[1]]), i64)
+
+        return types.uint64(types.uint64, types.uint64), codegen
+
+    @inlined
+    def _append_zeros(tables: Any, crc: int) -> int:
+        low = np.int64(crc)
+        return np.uint64(
+            tables[0, low & 255] ^ tables[1, (low >> 8) & 255] ^ tables[2, (low >> 16) & 255] ^ tables[3, (low >> 24) & 255]
+        )
+
+    @inlined
+    def _three_streams(tables: Any, stream: int, crc: int, data: Any, position: int, end: int) -> tuple[int, int]:
+        while position + 3 * stream <= end:
+            second = np.uint64(0)
+            third = np.uint64(0)
+            for i in range(position, position + stream, 8):
+                crc = _step(crc, load_u64_native(data, i))
+                second = _step(second, load_u64_native(data, i + stream))
+                third = _step(third, load_u64_native(data, i + 2 * stream))
+            crc = _append_zeros(tables, crc) ^ second
+            crc = _append_zeros(tables, crc) ^ third
+            position += 3 * stream
+        return crc, position
+
+    @inlined
+    def _crc32c(data: Any, start: int, end: int) -> int:
+        crc = np.uint64(0xFFFFFFFF)
+        position = start
+        crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, crc, data, position, end)
+        crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
+        while position + 8 <= end:
+            crc = _step(crc, load_u64_native(data, position))
+            position += 8
+        return _table_crc(_CASTAGNOLI_TABLES, np.int64(crc), data, position, end) ^ 0xFFFFFFFF
+
+else:
+
+    @inlined
+    def _crc32c(data: Any, start: int, end: int) -> int:
+        return _table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF
+
+
+@kernel
+def crc32c(data: Any, start: int, end: int) -> int:
+    """CRC-32C of `data[start:end]`. Twin: tests/reference/crc32c.py."""
+    return np.int64(_crc32c(data, start, end))
+
+
+@kernel
+def crc32c_by_table(data: Any, start: int, end: int) -> int:
+    """CRC-32C without the CPU's instruction: what `crc32c` is on machines that have none."""
+    return np.int64(_table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF)
+
+
+@kernel
+def crc32(data: Any, start: int, end: int) -> int:
+    """CRC-32 (IEEE, as in zlib) of `data[start:end]`: the checksum of magic 0 and 1."""
+    return np.int64(_table_crc(_IEEE_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF)

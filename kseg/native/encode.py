@@ -1,0 +1,180 @@
+"""Columns to batches of magic 2: records first, into the bytes behind the room for each header, then the headers.
+
+Between the two steps the caller may compress the records; the headers are written from the batch table, so that whatever a
+caller changes there (offsets, producer, attributes) is what the file says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kseg.native._jit import inlined, kernel
+from kseg.native.crc32c import crc32c
+from kseg.native.memory import copy_bytes, store_i16, store_i32, store_i64, store_u8, wrap_i64
+from kseg.native.records import (
+    HEADERS_COUNT,
+    HEADERS_START,
+    KEY_LENGTH,
+    KEY_START,
+    OFFSET,
+    TIMESTAMP,
+    VALUE_LENGTH,
+    VALUE_START,
+)
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COUNT,
+    CRC,
+    CRC_START,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
+from kseg.native.varint import varint_size, write_varint
+
+# rows of `header_columns`: where each record header's key and value lie
+HEADER_KEY_START: Final = 0
+HEADER_KEY_LENGTH: Final = 1
+HEADER_VALUE_START: Final = 2
+HEADER_VALUE_LENGTH: Final = 3
+HEADER_COLUMNS: Final = 4
+
+# entries of `limits`
+BATCH_BYTES: Final = 0  # a batch is closed before it would grow beyond this, its header included
+BATCH_RECORDS: Final = 1
+FIXED_BASE_TIMESTAMP: Final = 2  # 1: `limits[GIVEN_BASE_TIMESTAMP]` is the base of the deltas, else the first record's
+GIVEN_BASE_TIMESTAMP: Final = 3
+GIVEN_BASE_OFFSET: Final = 4  # -1: the first record's
+LIMITS: Final = 5
+
+MAX_DELTA: Final = 0x7FFFFFFF
+RECORD_OVERHEAD: Final = 36  # length 5, attributes 1, timestamp 10, offset 5, key and value length 5 each, header count 5
+HEADER_OVERHEAD: Final = 10
+
+
+@inlined
+def _field_size(length: int) -> int:
+    return varint_size(length) + max(length, 0)
+
+
+@inlined
+def _write_field(out: Any, at: int, source: Any, start: int, length: int) -> int:
+    at = write_varint(out, at, length)
+    if length > 0:
+        copy_bytes(out, at, source, start, length)
+        at += length
+    return at
+
+
+@inlined
+def _headers_size(columns: Any, row: int, header_columns: Any) -> int:
+    first = columns[HEADERS_START, row]
+    size = varint_size(columns[HEADERS_COUNT, row])
+    for i in range(first, first + columns[HEADERS_COUNT, row]):
+        size += _field_size(header_columns[HEADER_KEY_LENGTH, i]) + _field_size(header_columns[HEADER_VALUE_LENGTH, i])
+    return size
+
+
+@inlined
+def _write_headers(
+    out: Any, at: int, columns: Any, row: int, header_columns: Any, header_keys: Any, header_values: Any
+) -> int:
+    first = columns[HEADERS_START, row]
+    count = columns[HEADERS_COUNT, row]
+    at = write_varint(out, at, count)
+    for i in range(first, first + count):
+        at = _write_field(out, at, header_keys, header_columns[HEADER_KEY_START, i], header_columns[HEADER_KEY_LENGTH, i])
+        at = _write_field(
+            out, at, header_values, header_columns[HEADER_VALUE_START, i], header_columns[HEADER_VALUE_LENGTH, i]
+        )
+    return at
+
+
+@kernel
+def fill_batches(
+    columns: Any, rows: int, keys: Any, values: Any, header_columns: Any, header_keys: Any, header_values: Any,
+    limits: Any, out: Any, table: Any,
+) -> int:  # fmt: skip
+    """Encode records into `out`, cut into batches; return how many batches.
+
+    `out` has room for everything: RECORD_OVERHEAD for each record, HEADER_OVERHEAD for each record header, HEADER_SIZE for
+    each batch, and all the bytes. Of `table`, position, size, offsets, timestamps and count are filled.
+    """
+    batch = -1
+    at = 0
+    base_offset = 0
+    base_timestamp = 0
+    for row in range(rows):
+        offset = int(columns[OFFSET, row])
+        timestamp = int(columns[TIMESTAMP, row])
+        tail = (
+            _field_size(columns[KEY_LENGTH, row])
+            + _field_size(columns[VALUE_LENGTH, row])
+            + _headers_size(columns, row, header_columns)
+        )
+        body = 0
+        fits = False
+        if batch >= 0:
+            delta = offset - base_offset
+            body = 1 + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(delta) + tail
+            size = at - table[POSITION, batch] + varint_size(body) + body
+            fits = size <= limits[BATCH_BYTES] and table[COUNT, batch] < limits[BATCH_RECORDS] and delta <= MAX_DELTA
+        if not fits:
+            batch += 1
+            base_offset = offset if limits[GIVEN_BASE_OFFSET] < 0 else int(limits[GIVEN_BASE_OFFSET])
+            base_timestamp = int(limits[GIVEN_BASE_TIMESTAMP]) if limits[FIXED_BASE_TIMESTAMP] else timestamp
+            table[POSITION, batch] = at
+            table[BASE_OFFSET, batch] = base_offset
+            table[BASE_TIMESTAMP, batch] = base_timestamp
+            table[MAX_TIMESTAMP, batch] = timestamp
+            table[COUNT, batch] = 0
+            at += HEADER_SIZE
+            body = 1 + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(offset - base_offset) + tail
+        at = write_varint(out, at, body)
+        store_u8(out, at, 0)
+        at = write_varint(out, at + 1, wrap_i64(timestamp - base_timestamp))
+        at = write_varint(out, at, offset - base_offset)
+        at = _write_field(out, at, keys, columns[KEY_START, row], columns[KEY_LENGTH, row])
+        at = _write_field(out, at, values, columns[VALUE_START, row], columns[VALUE_LENGTH, row])
+        at = _write_headers(out, at, columns, row, header_columns, header_keys, header_values)
+        table[SIZE, batch] = at - table[POSITION, batch]
+        table[LAST_OFFSET, batch] = offset
+        table[COUNT, batch] += 1
+        table[MAX_TIMESTAMP, batch] = max(table[MAX_TIMESTAMP, batch], np.int64(timestamp))
+    return batch + 1
+
+
+@kernel
+def write_headers(out: Any, table: Any, rows: int) -> None:
+    """Write the 61-byte header of each row at its POSITION, with the CRC of what is there; CRC and MAGIC are filled."""
+    for row in range(rows):
+        at = table[POSITION, row]
+        end = at + table[SIZE, row]
+        store_i64(out, at, table[BASE_OFFSET, row])
+        store_i32(out, at + 8, table[SIZE, row] - LOG_OVERHEAD)
+        store_i32(out, at + 12, table[LEADER_EPOCH, row])
+        store_u8(out, at + 16, 2)
+        store_i16(out, at + 21, table[ATTRIBUTES, row])
+        store_i32(out, at + 23, table[LAST_OFFSET, row] - table[BASE_OFFSET, row])
+        store_i64(out, at + 27, table[BASE_TIMESTAMP, row])
+        store_i64(out, at + 35, table[MAX_TIMESTAMP, row])
+        store_i64(out, at + 43, table[PRODUCER_ID, row])
+        store_i16(out, at + 51, table[PRODUCER_EPOCH, row])
+        store_i32(out, at + 53, table[BASE_SEQUENCE, row])
+        store_i32(out, at + 57, table[COUNT, row])
+        crc = crc32c(out, at + CRC_START, end)
+        store_i32(out, at + 17, crc)
+        table[CRC, row] = crc
+        table[MAGIC, row] = 2

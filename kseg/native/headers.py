@@ -1,0 +1,173 @@
+"""Walk a byte range of a segment and fill the batch table; check the checksums of its rows.
+
+Nothing here decompresses or looks at records, except the first record of a control batch, which tells the marker's type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kseg.native._jit import inlined, kernel
+from kseg.native.crc32c import crc32, crc32c
+from kseg.native.memory import load_i16, load_i32, load_i64, load_u8, wrap_i64
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    COORDINATOR_EPOCH,
+    COUNT,
+    CRC,
+    CRC_START,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LEGACY_CRC_START,
+    LEGACY_MIN_LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MARKER_TYPE,
+    MAX_TIMESTAMP,
+    POSITION,
+    PREFIX_SIZE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
+from kseg.native.varint import BAD_VARINT, read_varint, read_varlong
+
+WALKED: Final = 0  # the range ended exactly behind a batch
+INCOMPLETE: Final = 1  # the last batch runs past the end of the range
+TABLE_FULL: Final = 2
+BAD_LENGTH: Final = -1  # a length below the smallest that any format allows
+BAD_MAGIC: Final = -2
+SHORT_BATCH: Final = -3  # shorter than its own header
+
+ABORT: Final = 0
+COMMIT: Final = 1
+
+
+@inlined
+def _fill_marker(data: Any, start: int, end: int, table: Any, row: int) -> None:
+    """Read type and coordinator epoch of the control record at `start`; what is broken stays -1."""
+    _, p = read_varint(data, start, end)
+    if p == BAD_VARINT or p >= end:
+        return
+    _, p = read_varlong(data, p + 1, end)
+    if p == BAD_VARINT:
+        return
+    _, p = read_varint(data, p, end)
+    if p == BAD_VARINT:
+        return
+    key_length, p = read_varint(data, p, end)
+    if p == BAD_VARINT or key_length < 4 or key_length > end - p or load_i16(data, p) < 0:
+        return
+    kind = load_i16(data, p + 2)
+    table[MARKER_TYPE, row] = kind
+    value_length, p = read_varint(data, p + key_length, end)
+    if p == BAD_VARINT or kind < 0 or kind > COMMIT or value_length < 6 or value_length > end - p:
+        return
+    table[COORDINATOR_EPOCH, row] = load_i32(data, p + 2)
+
+
+@inlined
+def _fill_v2(data: Any, at: int, size: int, table: Any, row: int) -> None:
+    attributes = load_i16(data, at + 21) & 0xFFFF
+    count = load_i32(data, at + 57)
+    table[LEADER_EPOCH, row] = load_i32(data, at + 12)
+    table[CRC, row] = load_i32(data, at + 17) & 0xFFFFFFFF
+    table[ATTRIBUTES, row] = attributes
+    table[LAST_OFFSET, row] = wrap_i64(load_i64(data, at) + load_i32(data, at + 23))
+    table[BASE_TIMESTAMP, row] = load_i64(data, at + 27)
+    table[MAX_TIMESTAMP, row] = load_i64(data, at + 35)
+    table[PRODUCER_ID, row] = load_i64(data, at + 43)
+    table[PRODUCER_EPOCH, row] = load_i16(data, at + 51)
+    table[BASE_SEQUENCE, row] = load_i32(data, at + 53)
+    table[COUNT, row] = count
+    table[MARKER_TYPE, row] = -1
+    table[COORDINATOR_EPOCH, row] = -1
+    if attributes & CONTROL_BIT and not attributes & CODEC_MASK and count > 0:
+        _fill_marker(data, at + HEADER_SIZE, at + size, table, row)
+
+
+@inlined
+def _fill_legacy(data: Any, at: int, size: int, magic: int, table: Any, row: int) -> None:
+    attributes = load_u8(data, at + 17)
+    compressed = attributes & CODEC_MASK
+    timestamp = -1
+    if magic == 1 and size >= 26:
+        timestamp = load_i64(data, at + 18)
+    table[LEADER_EPOCH, row] = -1
+    table[CRC, row] = load_i32(data, at + 12) & 0xFFFFFFFF
+    table[ATTRIBUTES, row] = attributes
+    table[LAST_OFFSET, row] = load_i64(data, at)
+    if compressed:
+        table[BASE_OFFSET, row] = -1
+    table[BASE_TIMESTAMP, row] = timestamp
+    table[MAX_TIMESTAMP, row] = timestamp
+    table[PRODUCER_ID, row] = -1
+    table[PRODUCER_EPOCH, row] = -1
+    table[BASE_SEQUENCE, row] = -1
+    table[COUNT, row] = -1 if compressed else 1
+    table[MARKER_TYPE, row] = -1
+    table[COORDINATOR_EPOCH, row] = -1
+
+
+@kernel
+def fill_headers(data: Any, start: int, end: int, file_position: int, table: Any, first_row: int) -> tuple[int, int, int]:
+    """Walk the batches of `data[start:end]` into `table` from `first_row` on; return (rows filled, next, status).
+
+    `file_position` is where `data[0]` lies in its file. `next` is where the walk stopped in `data`: behind the last whole
+    batch. With INCOMPLETE, the bytes from `next` on are the start of a batch, or too few to tell.
+    """
+    row = first_row
+    at = start
+    while at < end:
+        if end - at <= PREFIX_SIZE:  # as Kafka's file iterator: a batch needs more than the common prefix
+            return row - first_row, at, INCOMPLETE
+        length = load_i32(data, at + 8)
+        if length < LEGACY_MIN_LENGTH:
+            return row - first_row, at, BAD_LENGTH
+        size = length + LOG_OVERHEAD
+        if size > end - at:
+            return row - first_row, at, INCOMPLETE
+        magic = load_u8(data, at + 16)
+        if magic > 2:
+            return row - first_row, at, BAD_MAGIC
+        if magic == 2 and size < HEADER_SIZE:
+            return row - first_row, at, SHORT_BATCH
+        if row >= table.shape[1]:
+            return row - first_row, at, TABLE_FULL
+        table[POSITION, row] = file_position + at
+        table[SIZE, row] = size
+        table[BASE_OFFSET, row] = load_i64(data, at)
+        table[MAGIC, row] = magic
+        if magic == 2:
+            _fill_v2(data, at, size, table, row)
+        else:
+            _fill_legacy(data, at, size, magic, table, row)
+        row += 1
+        at += size
+    return row - first_row, at, WALKED
+
+
+@kernel
+def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, rows: int) -> tuple[int, int]:
+    """Compare stored and computed checksum of each row; return (row, computed) of the first that differs, or (-1, 0).
+
+    The rows are whole inside `data`, which `fill_headers` has seen to.
+    """
+    for row in range(first_row, first_row + rows):
+        at = table[POSITION, row] - file_position
+        end = at + table[SIZE, row]
+        if table[MAGIC, row] == 2:
+            computed = crc32c(data, at + CRC_START, end)
+        else:
+            computed = crc32(data, at + LEGACY_CRC_START, end)
+        if computed != table[CRC, row]:
+            return row, computed
+    return -1, np.int64(0)

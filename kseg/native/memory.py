@@ -1,0 +1,195 @@
+"""Loads, stores, copies and foreign calls on byte arrays: LLVM intrinsics, each with a plain twin for runs without the JIT.
+
+All take `(array, position)`; none checks bounds: the caller has compared every length with the end of the buffer before.
+Integers are big-endian, as in Kafka's files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kseg.native._jit import JIT_ENABLED, inlined
+
+
+def as_array(buffer: Any) -> NDArray[np.uint8]:
+    """View any bytes-like object as a uint8 array without a copy, and always of the one type that kernels are compiled for.
+
+    numpy marks views of `bytes` read-only, which numba treats as another type; kernels never write to their input.
+    """
+    if isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.flags.writeable and buffer.flags.c_contiguous:
+        return buffer
+    held = pa.py_buffer(buffer)
+    return _View(held).array() if held.size else np.empty(0, np.uint8)
+
+
+class _View:
+    def __init__(self, held: pa.Buffer) -> None:
+        self._held = held  # keeps the memory alive as long as the array lives
+        self.__array_interface__ = {"shape": (held.size,), "typestr": "|u1", "data": (held.address, False), "version": 3}
+
+    def array(self) -> NDArray[np.uint8]:
+        return np.asarray(self)
+
+
+if JIT_ENABLED:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+    def _address(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+        data = context.make_array(array_type)(context, builder, array).data
+        return builder.gep(data, [position])
+
+    def _make_load(bits: int) -> Callable[..., Any]:
+        @intrinsic  # type: ignore[misc]
+        def load(typing: Any, data: Any, position: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                kind = ir.IntType(bits)
+                pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer())
+                value = builder.load(pointer, align=1)
+                if bits == 8:
+                    return builder.zext(value, _I64)
+                if sys.byteorder == "little":
+                    value = builder.bswap(value)
+                return value if bits == 64 else builder.sext(value, _I64)
+
+            return types.int64(data, types.int64), codegen
+
+        return load  # type: ignore[no-any-return]
+
+    def _make_store(bits: int) -> Callable[..., Any]:
+        @intrinsic  # type: ignore[misc]
+        def store(typing: Any, data: Any, position: Any, value: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                kind = ir.IntType(bits)
+                pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer())
+                number = args[2] if bits == 64 else builder.trunc(args[2], kind)
+                if bits > 8 and sys.byteorder == "little":
+                    number = builder.bswap(number)
+                builder.store(number, pointer, align=1)
+                return context.get_dummy_value()
+
+            return types.void(data, types.int64, types.int64), codegen
+
+        return store  # type: ignore[no-any-return]
+
+    load_u8 = _make_load(8)
+    load_i16 = _make_load(16)
+    load_i32 = _make_load(32)
+    load_i64 = _make_load(64)
+    store_u8 = _make_store(8)
+    store_i16 = _make_store(16)
+    store_i32 = _make_store(32)
+    store_i64 = _make_store(64)
+
+    @intrinsic  # type: ignore[misc]
+    def load_u64_native(typing: Any, data: Any, position: Any) -> Any:
+        """Eight bytes in the machine's order, for checksums and hashes."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), _I64.as_pointer())
+            return builder.load(pointer, align=1)
+
+        return types.uint64(data, types.int64), codegen
+
+    @inlined
+    def wrap_i64(value: int) -> int:
+        """Sums wrap around as Java's do; machine integers do so by themselves."""
+        return value
+
+    @intrinsic  # type: ignore[misc]
+    def copy_bytes(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any, count: Any) -> Any:
+        """memcpy: the two ranges do not overlap."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            destination = _address(context, builder, signature.args[0], args[0], args[1])
+            origin = _address(context, builder, signature.args[2], args[2], args[3])
+            cgutils.raw_memcpy(builder, destination, origin, args[4], 1)
+            return context.get_dummy_value()
+
+        return types.void(target, types.int64, source, types.int64, types.int64), codegen
+
+    @intrinsic  # type: ignore[misc]
+    def call_block(typing: Any, function: Any, source: Any, source_position: Any, size: Any, target: Any, target_position: Any, capacity: Any) -> Any:  # noqa: E501
+        """function(source, target, size, capacity), as LZ4_decompress_safe: bytes written, or negative."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            byte_pointer = _I8.as_pointer()
+            kind = ir.FunctionType(_I32, [byte_pointer, byte_pointer, _I32, _I32])
+            pointer = builder.inttoptr(args[0], kind.as_pointer())
+            origin = _address(context, builder, signature.args[1], args[1], args[2])
+            destination = _address(context, builder, signature.args[4], args[4], args[5])
+            got = builder.call(pointer, [origin, destination, builder.trunc(args[3], _I32), builder.trunc(args[6], _I32)])
+            return builder.sext(got, _I64)
+
+        return types.int64(types.int64, source, types.int64, types.int64, target, types.int64, types.int64), codegen
+
+    @intrinsic  # type: ignore[misc]
+    def call_zstd(typing: Any, function: Any, state: Any, source: Any, source_position: Any, size: Any, target: Any, target_position: Any, capacity: Any) -> Any:  # noqa: E501
+        """ZSTD_decompressDCtx(state, target, capacity, source, size): bytes written, or minus an error code."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            byte_pointer = _I8.as_pointer()
+            kind = ir.FunctionType(_I64, [byte_pointer, byte_pointer, _I64, byte_pointer, _I64])
+            pointer = builder.inttoptr(args[0], kind.as_pointer())
+            context_pointer = builder.inttoptr(args[1], byte_pointer)
+            origin = _address(context, builder, signature.args[2], args[2], args[3])
+            destination = _address(context, builder, signature.args[5], args[5], args[6])
+            return builder.call(pointer, [context_pointer, destination, args[7], origin, args[4]])
+
+        kinds = (types.int64, types.int64, source, types.int64, types.int64, target, types.int64, types.int64)
+        return types.int64(*kinds), codegen
+
+else:
+
+    def load_u8(data: NDArray[np.uint8], position: int) -> int:
+        return int(data[position])
+
+    def _plain_load(size: int) -> Callable[[NDArray[np.uint8], int], int]:
+        def load(data: NDArray[np.uint8], position: int) -> int:
+            return int.from_bytes(data[position : position + size].tobytes(), "big", signed=True)
+
+        return load
+
+    def _plain_store(size: int) -> Callable[[NDArray[np.uint8], int, int], None]:
+        def store(data: NDArray[np.uint8], position: int, value: int) -> None:
+            wrapped = (int(value) % (1 << (8 * size))).to_bytes(size, "big")
+            data[position : position + size] = np.frombuffer(wrapped, np.uint8)
+
+        return store
+
+    load_i16 = _plain_load(2)
+    load_i32 = _plain_load(4)
+    load_i64 = _plain_load(8)
+    store_u8 = _plain_store(1)
+    store_i16 = _plain_store(2)
+    store_i32 = _plain_store(4)
+    store_i64 = _plain_store(8)
+
+    def load_u64_native(data: NDArray[np.uint8], position: int) -> np.uint64:
+        return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), sys.byteorder))
+
+    def wrap_i64(value: int) -> int:
+        return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    def copy_bytes(target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int, count: int) -> None:  # noqa: E501
+        target[target_position : target_position + count] = source[source_position : source_position + count]
+
+    def call_block(function: int, source: NDArray[np.uint8], source_position: int, size: int, target: NDArray[np.uint8], target_position: int, capacity: int) -> int:  # noqa: E501
+        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(function)
+        return int(call(source.ctypes.data + source_position, target.ctypes.data + target_position, size, capacity))
+
+    def call_zstd(function: int, state: int, source: NDArray[np.uint8], source_position: int, size: int, target: NDArray[np.uint8], target_position: int, capacity: int) -> int:  # noqa: E501
+        kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
+        call = ctypes.CFUNCTYPE(ctypes.c_ssize_t, *kinds)(function)
+        return int(call(state, target.ctypes.data + target_position, capacity, source.ctypes.data + source_position, size))

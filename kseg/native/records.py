@@ -1,0 +1,264 @@
+"""Decode the records of many batches into columns, in one call.
+
+The columns hold where each field lies, not the fields themselves; `gather.py` copies those that are wanted. A position below
+`len(data)` is in `data`, any other in the arena of decompressed payloads, shifted by `len(data)` (see `codecs.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kseg.native._jit import inlined, kernel
+from kseg.native.legacy import key_and_value, wrapper_base
+from kseg.native.memory import load_i32, load_i64, load_u8, wrap_i64
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    LAST_OFFSET,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MIN_RECORD_SIZE,
+)
+from kseg.native.varint import BAD_VARINT, read_varint, read_varlong
+
+# rows of the int64 array `columns`
+OFFSET: Final = 0
+TIMESTAMP: Final = 1
+KEY_START: Final = 2
+KEY_LENGTH: Final = 3  # -1: null
+VALUE_START: Final = 4
+VALUE_LENGTH: Final = 5
+HEADERS_START: Final = 6  # of the first header, behind the count
+HEADERS_COUNT: Final = 7
+BATCH_ROW: Final = 8
+TIMESTAMP_TYPE: Final = 9
+RECORD_COLUMNS: Final = 10
+
+# entries of the int64 array `totals`
+KEY_BYTES: Final = 0
+NULL_KEYS: Final = 1
+VALUE_BYTES: Final = 2
+NULL_VALUES: Final = 3
+HEADERS: Final = 4
+WITHOUT_HEADERS: Final = 5
+HEADER_KEY_BYTES: Final = 6
+HEADER_VALUE_BYTES: Final = 7
+NULL_HEADER_VALUES: Final = 8
+TOTALS: Final = 9
+
+DONE: Final = 0
+BAD_COUNT: Final = -1  # negative, or more records than the payload has room for
+SHORT_PAYLOAD: Final = -2  # the payload ends inside a record
+BAD_LENGTH: Final = -3  # a record's fields do not add up to its length
+BAD_HEADERS: Final = -4
+LEFT_OVER: Final = -5  # bytes behind the last record
+BAD_MESSAGE: Final = -6  # a legacy message whose lengths contradict its size
+
+
+@inlined
+def _skip_headers(data: Any, p: int, end: int, count: int, totals: Any) -> int:
+    """Walk `count` headers and add up their bytes; return the position behind them, or -1."""
+    for _ in range(count):
+        length, p = read_varint(data, p, end)
+        if p == BAD_VARINT or length < 0 or length > end - p:
+            return -1
+        p += length
+        totals[HEADER_KEY_BYTES] += length
+        length, p = read_varint(data, p, end)
+        if p == BAD_VARINT or length > end - p:
+            return -1
+        if length >= 0:
+            p += length
+            totals[HEADER_VALUE_BYTES] += length
+        else:
+            totals[NULL_HEADER_VALUES] += 1
+    return p
+
+
+@inlined
+def _fill_v2(
+    data: Any, start: int, end: int, shift: int, table: Any, row: int, range_start: int, range_end: int,
+    columns: Any, first: int, totals: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Decode one batch of magic 2 whose payload is `data[start:end]`; return (records kept so far, status)."""
+    count = table[COUNT, row]
+    if count < 0 or count * MIN_RECORD_SIZE > end - start:
+        return first, BAD_COUNT
+    base_offset = int(table[BASE_OFFSET, row])
+    base_timestamp = int(table[BASE_TIMESTAMP, row])
+    max_timestamp = table[MAX_TIMESTAMP, row]
+    append_time = table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT != 0
+    kind = 1 if append_time else 0
+    filled = first
+    p = start
+    for _ in range(count):
+        length, p = read_varint(data, p, end)
+        if p == BAD_VARINT or length > end - p:
+            return filled, SHORT_PAYLOAD
+        if length < MIN_RECORD_SIZE - 1:
+            return filled, BAD_LENGTH
+        stop = p + length
+        timestamp_delta, p = read_varlong(data, p + 1, stop)  # one byte of attributes is skipped: nothing uses it
+        if p == BAD_VARINT:
+            return filled, BAD_LENGTH
+        offset_delta, p = read_varint(data, p, stop)
+        if p == BAD_VARINT:
+            return filled, BAD_LENGTH
+        key_length, p = read_varint(data, p, stop)
+        if p == BAD_VARINT or key_length > stop - p:
+            return filled, BAD_LENGTH
+        key_start = p
+        p += max(key_length, 0)
+        value_length, p = read_varint(data, p, stop)
+        if p == BAD_VARINT or value_length > stop - p:
+            return filled, BAD_LENGTH
+        value_start = p
+        p += max(value_length, 0)
+        headers, p = read_varint(data, p, stop)
+        if p == BAD_VARINT or headers < 0 or headers > stop - p:
+            return filled, BAD_HEADERS
+        headers_start = p
+        offset = wrap_i64(base_offset + offset_delta)
+        keep = range_start <= offset < range_end
+        if headers:
+            before_keys = totals[HEADER_KEY_BYTES]
+            before_values = totals[HEADER_VALUE_BYTES]
+            before_nulls = totals[NULL_HEADER_VALUES]
+            p = _skip_headers(data, p, stop, headers, totals)
+            if p < 0:
+                return filled, BAD_HEADERS
+            if not keep:
+                totals[HEADER_KEY_BYTES] = before_keys
+                totals[HEADER_VALUE_BYTES] = before_values
+                totals[NULL_HEADER_VALUES] = before_nulls
+        if p != stop:
+            return filled, BAD_LENGTH
+        if keep:
+            columns[OFFSET, filled] = offset
+            columns[TIMESTAMP, filled] = max_timestamp if append_time else wrap_i64(base_timestamp + timestamp_delta)
+            columns[KEY_START, filled] = shift + key_start
+            columns[KEY_LENGTH, filled] = max(key_length, -1)
+            columns[VALUE_START, filled] = shift + value_start
+            columns[VALUE_LENGTH, filled] = max(value_length, -1)
+            columns[HEADERS_START, filled] = shift + headers_start
+            columns[HEADERS_COUNT, filled] = headers
+            columns[BATCH_ROW, filled] = row
+            columns[TIMESTAMP_TYPE, filled] = kind
+            totals[KEY_BYTES] += max(key_length, 0)
+            totals[NULL_KEYS] += key_length < 0
+            totals[VALUE_BYTES] += max(value_length, 0)
+            totals[NULL_VALUES] += value_length < 0
+            totals[HEADERS] += headers
+            totals[WITHOUT_HEADERS] += headers == 0
+            filled += 1
+    return filled, DONE if p == end else LEFT_OVER
+
+
+@inlined
+def _fill_message(
+    data: Any, at: int, end: int, shift: int, offset: int, timestamp: int, kind: int, row: int, magic: int,
+    columns: Any, filled: int, totals: Any,
+) -> bool:  # fmt: skip
+    key_start, key_length, value_start, value_length = key_and_value(data, at, end, magic)
+    if key_start < 0:
+        return False
+    columns[OFFSET, filled] = offset
+    columns[TIMESTAMP, filled] = timestamp
+    columns[KEY_START, filled] = shift + key_start
+    columns[KEY_LENGTH, filled] = max(key_length, -1)
+    columns[VALUE_START, filled] = shift + value_start
+    columns[VALUE_LENGTH, filled] = max(value_length, -1)
+    columns[HEADERS_START, filled] = 0
+    columns[HEADERS_COUNT, filled] = 0
+    columns[BATCH_ROW, filled] = row
+    columns[TIMESTAMP_TYPE, filled] = kind
+    totals[KEY_BYTES] += max(key_length, 0)
+    totals[NULL_KEYS] += key_length < 0
+    totals[VALUE_BYTES] += max(value_length, 0)
+    totals[NULL_VALUES] += value_length < 0
+    totals[WITHOUT_HEADERS] += 1
+    return True
+
+
+@inlined
+def _fill_legacy(
+    data: Any, start: int, end: int, shift: int, table: Any, row: int, range_start: int, range_end: int,
+    columns: Any, first: int, totals: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Decode one legacy message, or the inner messages of a wrapper; return (records kept so far, status)."""
+    attributes = table[ATTRIBUTES, row]
+    wrapped = attributes & CODEC_MASK != 0
+    wrapper_magic = table[MAGIC, row]
+    relative = wrapped and wrapper_magic == 1
+    base = 0
+    if relative:
+        last = 0
+        at = start
+        for _ in range(table[COUNT, row]):
+            last = load_i64(data, at)
+            at += LOG_OVERHEAD + load_i32(data, at + 8)
+        base = int(wrapper_base(int(table[LAST_OFFSET, row]), last))
+    filled = first
+    at = start
+    for _ in range(table[COUNT, row]):
+        stop = at + LOG_OVERHEAD + load_i32(data, at + 8)
+        magic = load_u8(data, at + 16)
+        offset = wrap_i64(base + load_i64(data, at))
+        timestamp = -1
+        kind = -1
+        if magic != 0:
+            if stop - at < 26:
+                return filled, BAD_MESSAGE
+            owner = attributes if relative else load_u8(data, at + 17)
+            kind = 1 if owner & LOG_APPEND_TIME_BIT else 0
+            timestamp = load_i64(data, at + 18)
+            if relative and kind == 1:
+                timestamp = table[MAX_TIMESTAMP, row]
+        if range_start <= offset < range_end:
+            if not _fill_message(data, at, stop, shift, offset, timestamp, kind, row, magic, columns, filled, totals):
+                return filled, BAD_MESSAGE
+            filled += 1
+        at = stop
+    return filled, DONE
+
+
+@kernel
+def fill_records(
+    data: Any, arena: Any, table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any,
+    range_start: int, range_end: int, columns: Any, totals: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Decode the rows' payloads into `columns`; return (records, row where it stopped, status).
+
+    Only records with an offset in `[range_start, range_end)` are kept. The caller has made room for the sum of the rows'
+    COUNT; a count that its payload cannot hold is refused before anything is read. `totals` is added to.
+    """
+    filled = 0
+    shift = np.int64(data.shape[0])
+    for row in range(first_row, end_row):
+        if skip[row] or table[COUNT, row] == 0:
+            continue
+        start = starts[row]
+        end = ends[row]
+        in_arena = start >= shift
+        source = arena if in_arena else data
+        moved = shift if in_arena else np.int64(0)
+        start -= moved
+        end -= moved
+        if table[MAGIC, row] == 2:
+            filled, status = _fill_v2(
+                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals
+            )
+        else:
+            filled, status = _fill_legacy(
+                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals
+            )
+        if status != DONE:
+            return filled, row, status
+    return filled, end_row, DONE

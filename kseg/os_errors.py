@@ -1,0 +1,42 @@
+"""What the operating system says about files, as kseg's own errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+from kseg.errors import StorageError
+
+_RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED})
+_PLAIN_MESSAGES = {
+    errno.ENOENT: "no such file or directory",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "operation not permitted",
+    errno.ENOSPC: "no space left on the device",
+    errno.ENOTDIR: "not a directory",
+    errno.EISDIR: "is a directory",
+    errno.EEXIST: "already exists",
+    errno.EROFS: "read-only file system",
+}
+
+
+def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
+    """Turn an operating system's error into kseg's, with one plain line and the path."""
+    message = _PLAIN_MESSAGES.get(error.errno or 0) or error.strerror or str(error)
+    result = StorageError(message or type(error).__name__, path=os.fspath(path))
+    result.errno = error.errno
+    result.retryable = error.errno in _RETRYABLE or isinstance(error, ConnectionError | TimeoutError)
+    return result
+
+
+@contextlib.contextmanager
+def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn every OSError inside into a StorageError that names `path`."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error

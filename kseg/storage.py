@@ -1,0 +1,234 @@
+"""Files by path or URI, for reading: list, stat, read, and random access into buffers that the caller owns.
+
+Two stores satisfy one Protocol: `LocalStore` reads plain paths with `preadv`; `ArrowStore` (in `storage_arrow`,
+imported when first needed) reads whatever `pyarrow.fs` knows by URI, such as s3://, gs:// and abfs://, and through
+fsspec what pyarrow does not know. Changing local files is the business of `kseg.durable`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.errors import OptionError, StorageError
+from kseg.os_errors import storage_errors
+
+Writable = memoryview | bytearray | NDArray[np.uint8]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or directory of a store."""
+
+    name: str
+    size: int
+    mtime_ms: int
+    is_dir: bool
+
+
+Entries = list[Entry]
+
+
+class RandomFile(Protocol):
+    """An open file that is read at positions; calls from several threads are safe."""
+
+    path: str
+    size: int
+    """Bytes when the file was opened or last refreshed."""
+    identity: str
+    """Changes when another file takes this name: device and inode, ETag, or time and size."""
+
+    def refresh(self) -> int:
+        """Look again how long the file is (a broker may be appending) and return its size."""
+
+    def read_into(self, position: int, view: Writable) -> int:
+        """Fill a writable buffer from `position`; return the bytes got, fewer only at the end of the file."""
+
+    def drop_cache(self, start: int, end: int) -> None:
+        """Tell the kernel that the pages of `[start, end)` are not needed again; a no-op where that means nothing."""
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Store(Protocol):
+    """Where files live; paths are the store's own, as `open_store` and `join` give them."""
+
+    def list(self, path: str) -> Entries:
+        """Entries of a directory, sorted by name; a directory that is not there is a StorageError."""
+
+    def stat(self, path: str) -> Entry | None:
+        """What is at `path`, or None."""
+
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """The file's bytes, at most `limit`."""
+
+    def open(self, path: str) -> RandomFile:
+        """Open for random access."""
+
+    def join(self, path: str, *names: str) -> str:
+        """Append names to a path."""
+
+
+class RateLimiter:
+    """Holds a reader to so many bytes a second on average; shared by threads."""
+
+    def __init__(
+        self,
+        bytes_per_second: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if bytes_per_second is not None and bytes_per_second <= 0:
+            raise OptionError(f"bytes per second must be above 0, not {bytes_per_second}")
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> None:
+        """Wait until what was taken before is paid for, then book `count` bytes."""
+        if self._rate is None or count <= 0:
+            return
+        with self._lock:
+            now = self._clock()
+            start = max(self._free_at, now)
+            self._free_at = start + count / self._rate
+        if start > now:
+            self._sleep(start - now)
+
+
+def byte_view(view: Writable) -> memoryview:
+    """The bytes of a writable buffer, whatever its item type."""
+    raw = view.data if isinstance(view, np.ndarray) else memoryview(view)
+    return raw.cast("B") if raw.nbytes else memoryview(bytearray())
+
+
+class LocalFile:
+    """A local file, read with `preadv`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with storage_errors(path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with storage_errors(path):
+                status = os.fstat(self._fd)
+            if stat.S_ISDIR(status.st_mode):
+                raise StorageError("is a directory", path=path)
+        except StorageError:
+            self.close()
+            raise
+        self.size = status.st_size
+        self.identity = f"{status.st_dev}:{status.st_ino}"
+
+    def refresh(self) -> int:
+        """See RandomFile."""
+        with storage_errors(self.path):
+            self.size = os.fstat(self._fd).st_size
+        return self.size
+
+    def read_into(self, position: int, view: Writable) -> int:
+        """See RandomFile."""
+        target = byte_view(view)
+        done = 0
+        with storage_errors(self.path):
+            while done < target.nbytes:
+                got = os.preadv(self._fd, [target[done:]], position + done)
+                if not got:
+                    break
+                done += got
+        return done
+
+    def drop_cache(self, start: int, end: int) -> None:
+        """See RandomFile; a file system that does not know the advice is no error."""
+        if end > start and hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """See RandomFile."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _local_entry(name: str, status: os.stat_result) -> Entry:
+    is_dir = stat.S_ISDIR(status.st_mode)
+    return Entry(name, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000, is_dir)
+
+
+class LocalStore:
+    """Plain paths of this machine."""
+
+    def list(self, path: str) -> Entries:
+        """See Store; an entry that vanishes while we look (a live broker deletes) is left out."""
+        found = []
+        with storage_errors(path), os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(_local_entry(entry.name, entry.stat()))
+        return sorted(found, key=lambda entry: entry.name)
+
+    def stat(self, path: str) -> Entry | None:
+        """See Store."""
+        with storage_errors(path):
+            try:
+                return _local_entry(Path(path).name, Path(path).stat())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """See Store."""
+        with storage_errors(path), Path(path).open("rb") as file:
+            return file.read(-1 if limit is None else limit)
+
+    def open(self, path: str) -> LocalFile:
+        """See Store."""
+        return LocalFile(path)
+
+    def join(self, path: str, *names: str) -> str:
+        """See Store."""
+        return str(Path(path, *names))
+
+
+def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
+    """Choose the store for a path or URI; return it with the path to give it."""
+    text = os.fspath(path_or_uri)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return LocalStore(), text
+    if scheme.group(1).lower() == "file":
+        parts = urllib.parse.urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise OptionError(f"{text}: a file URI names no host; write file:///path")
+        return LocalStore(), urllib.parse.unquote(parts.path)
+    from kseg.storage_arrow import open_arrow_store
+
+    return open_arrow_store(text, scheme.group(1))

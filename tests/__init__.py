@@ -1,0 +1,1 @@
+"""Tests of kseg; the folders mirror the package."""

@@ -1,0 +1,1 @@
+"""Logs that real brokers wrote (README.md)."""

@@ -1,0 +1,64 @@
+"""The transaction index."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import IndexFileError
+from kseg.index.txn import AbortedTxn, TxnIndex
+
+TXNS = st.lists(st.builds(AbortedTxn, *[st.integers(0, 60)] * 4), max_size=12)
+
+
+@given(TXNS, st.integers(0, 60), st.integers(0, 60), st.integers(0, 33))
+def test_collect_is_kafkas_loop(txns, fetch, upper, cut):
+    data = b"".join(struct.pack(">hqqqq", 0, *vars_of(txn)) for txn in txns)
+    index = TxnIndex.parse(data + b"\x07" * cut, "x.txnindex")
+    expected, complete = [], False
+    for txn in txns:
+        if txn.last_offset >= fetch and txn.first_offset < upper:
+            expected.append(txn)
+        if txn.last_stable_offset >= upper:
+            complete = True
+            break
+    assert index.collect(fetch, upper) == (expected, complete)
+    assert list(index) == txns
+    assert index.to_bytes() == data
+    assert TxnIndex.of(txns).to_bytes() == data
+    assert list(index.truncated(fetch)) == [txn for txn in txns if txn.last_offset < fetch]
+
+
+def vars_of(txn):
+    return txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset
+
+
+def test_an_unknown_version_cannot_be_read():
+    data = struct.pack(">hqqqq", 0, 1, 2, 3, 4) + struct.pack(">hqqqq", 1, 1, 2, 4, 5)
+    with pytest.raises(IndexFileError, match=r"x\.txnindex, byte 34: version 1 of entry 1"):
+        TxnIndex.parse(data, "x.txnindex")
+
+
+def test_check_tells_what_is_wrong():
+    assert TxnIndex.of([AbortedTxn(1, 2, 3, 4), AbortedTxn(2, 2, 5, 6)]).check(3) == []
+    problems = TxnIndex.of([AbortedTxn(1, 2, 3, 4), AbortedTxn(2, 9, 3, 6)], "t").check(4)
+    assert [p.message.split(" ")[0:2] for p in problems] == [
+        ["the", "marker's"],
+        ["the", "transaction"],
+        ["the", "marker's"],
+    ]
+    assert "cut off after 2 of 34" in str(TxnIndex.parse(b"\0\0").check(0)[0])
+
+
+@given(st.binary(max_size=200), st.integers(0, 2**63 - 1))
+def test_any_bytes_give_an_index_or_an_error(data, base):
+    try:
+        index = TxnIndex.parse(data)
+    except IndexFileError:
+        return
+    index.check(base)
+    index.collect(base, base + 5)
+    assert data.startswith(index.to_bytes())

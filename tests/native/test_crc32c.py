@@ -1,0 +1,69 @@
+"""Checksum kernels against the bitwise twins and the libraries."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import crc32c as library
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.native import crc32c as native
+from kseg.native.memory import as_array
+from tests.reference import crc32c as twin
+
+# around the widths of a step and of the three parallel streams
+LENGTHS = sorted(
+    {0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65}
+    | {streams * size + extra for size in (native.SHORT_STREAM, native.LONG_STREAM) for streams in (1, 3, 6) for extra in (-8, -1, 0, 1, 8)}
+)
+CRC32C = (native.crc32c, native.crc32c_by_table)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ],
+)
+@pytest.mark.parametrize("crc", CRC32C)
+def test_known_values(crc, text, expected):
+    assert crc(as_array(text), 0, len(text)) == expected == twin.crc32c(text)
+
+
+def test_known_value_of_the_legacy_checksum():
+    assert native.crc32(as_array(b"123456789"), 0, 9) == 0xCBF43926 == twin.crc32(b"123456789")
+
+
+@given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 9))
+def test_any_range_equals_the_twin(data, front, back):
+    padded = b"\xa5" * front + data + b"\x5a" * back
+    array = as_array(padded)
+    for crc in CRC32C:
+        assert crc(array, front, front + len(data)) == twin.crc32c(data)
+    assert native.crc32(array, front, front + len(data)) == twin.crc32(data)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_around_the_streams(length):
+    data = random.Random(length).randbytes(length + 16)
+    array = as_array(data)
+    for start in (0, 1, 3, 8):
+        part = data[start : start + length]
+        for crc in CRC32C:
+            assert crc(array, start, start + length) == library.crc32c(part)
+        assert native.crc32(array, start, start + length) == zlib.crc32(part)
+
+
+def test_the_twins_equal_the_libraries():
+    for length in (0, 1, 5, 100):
+        data = random.Random(length).randbytes(length)
+        assert twin.crc32c(data) == library.crc32c(data)
+        assert twin.crc32(data) == zlib.crc32(data)
+        assert twin.crc32c(data[7:], twin.crc32c(data[:7])) == library.crc32c(data)
