@@ -32,15 +32,24 @@ class RecordDecoder:
     Args:
         schema: The wanted columns (`kseg.schema.select_columns`).
         max_batch_bytes: The largest batch that is decoded, decompressed or not; a larger one is an error.
+        arena_bytes: About how many decompressed bytes go into one record batch.
     """
 
-    def __init__(self, schema: pa.Schema, *, topic: str, partition: int, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        topic: str,
+        partition: int,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        arena_bytes: int = ARENA_BYTES,
+    ) -> None:
         self.schema = schema
         self._topic = pa.scalar(topic, pa.string())
         self._partition = pa.scalar(partition, pa.int32())
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
-        self._arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
+        self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
         self._columns = np.empty((records.RECORD_COLUMNS, 0), np.int64)
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
 

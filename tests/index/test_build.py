@@ -92,8 +92,8 @@ def _rows(*triples):
         # without a timestamp in the first batch, the segment's age
         (_rows((0, -1, 1), (1, 999, 1)), RollLimits(segment_ms=100, age_ms=100), (2, Stop.NONE)),
         (_rows((0, -1, 1), (1, 999, 1)), RollLimits(segment_ms=100, age_ms=101), (1, Stop.SEGMENT_MS)),
-        # full indexes: 3 offset entries; of the time index's 2 slots the last is kept free
-        (_rows(*[(i, 5, 10) for i in range(9)]), RollLimits(index_bytes=24), (4, Stop.OFFSET_INDEX_FULL)),
+        # full indexes: 4 offset entries fit in 36 bytes; of the time index's slots the last is kept free
+        (_rows(*[(i, 5, 10) for i in range(9)]), RollLimits(index_bytes=36), (5, Stop.OFFSET_INDEX_FULL)),
         (_rows(*[(i, i, 10) for i in range(9)]), RollLimits(index_bytes=24), (2, Stop.TIME_INDEX_FULL)),
         (_rows((2**31 - 1, 1, 9), (2**31, 1, 9)), RollLimits(), (1, Stop.OFFSET_RANGE)),
         (_rows((-1, 1, 9)), RollLimits(), (0, Stop.OFFSET_RANGE)),

@@ -56,6 +56,7 @@ def test_time_zero_in_the_first_batch_is_an_entry_of_a_sealed_file():
         (_bytes((3, 1), (3, 2)), 1, "entry 1 (3, 2) does not follow"),
         (_bytes((3, 1), (4, 0)), 1, "entry 1 (4, 0) does not follow"),
         (_bytes((3, 5), (4, 4)), 1, "entry 1 (4, 4) does not follow"),
+        (_bytes((3, 0), (4, 0)), 1, "entry 1 (4, 0) does not follow"),
         (_bytes((-3, 5)), 0, "entry 0 (-3, 5) does not follow"),
     ],
 )

@@ -35,7 +35,7 @@ def make_table(batches):
 
 
 def index_twin(batches, base_offset, interval):
-    """Kafka's append rule over (last offset, max timestamp, size): (offset entries, time entries), the final one included."""
+    """Kafka's append rule over (last offset, max timestamp, size): the two lists of entries of a sealed segment."""
     offset_entries, time_entries = [], []
     top, top_offset = -1, base_offset
     position = since = 0

@@ -1,0 +1,149 @@
+"""The data that is measured: seeded records, and logs of them in a cache folder outside the repository.
+
+Values are text of words drawn by Zipf's law, keys repeat, timestamps rise: it compresses about as real topics do.
+A log is made once per content and kept; raise VERSION when the generator changes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from kseg.format.builder import BatchOptions, EncodedBatches, encode_batches
+from kseg.index.build import IndexBuilder
+from kseg.native import encode
+from kseg.native import table as t
+from kseg.types import Codec
+from tests.kafka.jars import cache_dir, published
+
+VERSION = 1
+SEED = 20_000
+FIRST_TIMESTAMP = 1_700_000_000_000
+KEYS = 100_000
+VOCABULARY = 2_000
+TEXT_BYTES = 8 << 20
+TOPIC = "bench"
+LOG_NAME = f"{0:020d}.log"
+WHATEVER_SIZE = 1 << 30  # batches are cut by their count alone
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of log: what varies between the rows of a table."""
+
+    codec: Codec
+    batch_records: int
+    value_bytes: int
+    records: int
+
+    @property
+    def name(self) -> str:
+        """Short and unique: `zstd-500x100` has batches of 500 records with values of about 100 bytes."""
+        return f"{self.codec.label}-{self.batch_records}x{self.value_bytes}"
+
+
+def cases(*, quick: bool) -> list[Case]:
+    """All codecs with large and with one-record batches, small and large values."""
+    sizes = {(500, 100): 400_000, (500, 1024): 60_000, (1, 100): 60_000, (1, 1024): 30_000}
+    order = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
+    if quick:
+        sizes = {(500, 100): 100_000, (1, 100): 20_000}
+    return [Case(codec, *shape, records) for shape, records in sizes.items() for codec in order]
+
+
+@functools.cache
+def _text() -> bytes:
+    rng = np.random.default_rng(SEED)
+    letters = np.frombuffer(b"etaoinshrdlucmfwypvbgkjqxz", np.uint8)
+    lengths = rng.integers(2, 11, VOCABULARY)
+    frequencies = 1 / np.arange(3, len(letters) + 3)
+    drawn = rng.choice(letters, int(lengths.sum()), p=frequencies / frequencies.sum()).tobytes()
+    ends = np.cumsum(lengths).tolist()
+    words = [drawn[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+    weights = 1 / np.arange(2, VOCABULARY + 2)
+    picks = rng.choice(VOCABULARY, TEXT_BYTES // 5, p=weights / weights.sum())
+    return b" ".join(words[pick] for pick in picks.tolist())
+
+
+@functools.lru_cache(maxsize=2)
+def make_records(count: int, value_bytes: int) -> pa.RecordBatch:
+    """Records with values of about `value_bytes`; the same arguments always give the same records."""
+    rng = np.random.default_rng([SEED, count, value_bytes])
+    text = _text()
+    lengths = rng.integers(value_bytes * 4 // 5, value_bytes * 6 // 5 + 1, count)
+    starts = rng.integers(0, len(text) - 2 * value_bytes, count)
+    values = [text[start : start + length] for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+    keys = [b"key-%08d" % number for number in rng.integers(0, KEYS, count).tolist()]
+    stamps = FIRST_TIMESTAMP + np.cumsum(rng.integers(0, 3, count))
+    return pa.record_batch(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "timestamp": pa.array(stamps)}
+    )
+
+
+def encode_case(case: Case) -> EncodedBatches:
+    """The batches of a case."""
+    options = BatchOptions(
+        codec=case.codec, batch_bytes=WHATEVER_SIZE, batch_records=case.batch_records, leader_epoch=0
+    )
+    return encode_batches(make_records(case.records, case.value_bytes), first_offset=0, options=options, now_ms=0)
+
+
+def cached_log(case: Case) -> Path:
+    """The partition directory of a case; made when first asked for."""
+    return _cached(f"{case.name}-{case.records}", lambda: iter([encode_case(case)]))
+
+
+def cached_large_log(codec: Codec, size: int) -> Path:
+    """A partition directory with one segment of `size` bytes, in the batches of 16 KiB that producers send."""
+    return _cached(f"large-{codec.label}-{size >> 20}", lambda: _repeated(codec, size))
+
+
+def _repeated(codec: Codec, size: int) -> Iterator[EncodedBatches]:
+    """Batches up to `size`: one block again and again, with offsets and times that go on."""
+    records = make_records(200_000, 100)
+    options = BatchOptions(codec=codec, batch_bytes=16 << 10, leader_epoch=0)
+    block = encode_batches(records, first_offset=0, options=options, now_ms=0)
+    times = records.column("timestamp")
+    span = times[-1].as_py() - times[0].as_py() + 1
+    table, data = block.table.copy(), block.data.copy()
+    left = size
+    while True:
+        fits = int(np.searchsorted(table[t.POSITION] + table[t.SIZE], left, side="right"))
+        if not fits:
+            return
+        encode.write_headers(data, table, fits)
+        part = table[:, :fits].copy()
+        end = int(part[t.POSITION, -1] + part[t.SIZE, -1])
+        yield EncodedBatches(data[:end], part)
+        left -= end
+        table[[t.BASE_OFFSET, t.LAST_OFFSET]] += records.num_rows
+        table[[t.BASE_TIMESTAMP, t.MAX_TIMESTAMP]] += span
+
+
+def _cached(name: str, make: Callable[[], Iterator[EncodedBatches]]) -> Path:
+    target = cache_dir().parent / "benchmarks" / f"v{VERSION}" / name
+    if not target.exists():
+        with published(target) as folder:
+            if folder is not None:
+                _write_segment(folder / f"{TOPIC}-0", make())
+    return target / f"{TOPIC}-0"
+
+
+def _write_segment(folder: Path, blocks: Iterator[EncodedBatches]) -> None:
+    folder.mkdir()
+    log = folder / LOG_NAME
+    indexes = IndexBuilder(0)
+    with log.open("wb") as file:
+        for block in blocks:
+            table = block.table.copy()
+            table[t.POSITION] += indexes.size
+            indexes.add(table, block.count)
+            file.write(block.data.data)
+    indexes.finish()
+    log.with_suffix(".index").write_bytes(indexes.offset_index.to_bytes())
+    log.with_suffix(".timeindex").write_bytes(indexes.time_index.to_bytes())

@@ -1,0 +1,107 @@
+"""Decode whole segments to Arrow, one thread, CRC checked, against Kafka's Java classes, Python clients and the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+
+from benchmarks import data
+from benchmarks.anchors import Anchor
+from benchmarks.limits import Layout, reach_limit, read_layout
+from benchmarks.measure import Contestant, Effort, Goal, compare, take_turns, warm_up
+from kseg.types import Codec
+
+FETCH_BYTES = 1 << 20  # what consumers fetch from a partition at once, unless told otherwise
+SHARE = 8  # kafka-python, in pure Python, gets the first eighth of a log
+JAVA_RATIO = {Codec.NONE: 1.5}
+OTHER_JAVA_RATIO = 1.3
+LIMIT_RATIO = 1 / 1.5
+AIOKAFKA_RATIO = 5.0  # with one record a batch
+
+
+def read_with_kseg(folder: Path) -> int:
+    """Read a log to Arrow and count the rows."""
+    import kseg
+
+    return sum(batch.num_rows for batch in kseg.open_log(str(folder)).read())
+
+
+def _fetches(layout: Layout, share: int = 1) -> list[tuple[int, int]]:
+    """Ranges of whole batches, position and size, of about `FETCH_BYTES`, over the log or a share of it."""
+    batches = [batch for chunk in layout.chunks for batch in chunk]
+    ranges: list[tuple[int, int]] = []
+    for position, size, _ in batches[: max(len(batches) // share, 1)]:
+        if ranges and position + size - ranges[-1][0] <= FETCH_BYTES:
+            ranges[-1] = ranges[-1][0], position + size - ranges[-1][0]
+        else:
+            ranges.append((position, size))
+    return ranges
+
+
+def _iter_batches(content: Any) -> Iterator[Any]:
+    while content.has_next():
+        batch = content.next_batch()
+        if not batch.validate_crc():
+            raise ValueError(f"bad CRC at offset {batch.base_offset}")
+        yield batch
+
+
+def read_with_client(log: Path, fetches: list[tuple[int, int]], records: Any, *, hold: bool) -> int:
+    """Decode to record objects with a client's own classes.
+
+    With `hold`, the records of a fetch are in a list together, as a consumer's `getmany` or `poll` gives them to its
+    caller; without, each is dropped at once and its memory serves the next.
+    """
+    total = 0
+    with log.open("rb", buffering=0) as file:
+        for _, size in fetches:
+            content = records(file.read(size))
+            if hold:
+                total += len([record for batch in _iter_batches(content) for record in batch])
+            else:
+                total += sum(1 for batch in _iter_batches(content) for _ in batch)
+    return total
+
+
+def goals(case: data.Case) -> list[Goal]:
+    """What kseg has to reach."""
+    wanted = [Goal("java", JAVA_RATIO.get(case.codec, OTHER_JAVA_RATIO)), Goal("limit", LIMIT_RATIO)]
+    return [*wanted, Goal("aiokafka", AIOKAFKA_RATIO)] if case.batch_records == 1 else wanted
+
+
+def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
+    """All contestants on one log."""
+    folder = data.cached_log(case)
+    log = folder / data.LOG_NAME
+    layout = read_layout(folder)
+    fetches, first_fetches = _fetches(layout), _fetches(layout, SHARE)
+    with ExitStack() as stack:
+        jvm = stack.enter_context(Anchor("DecodeAnchor"))
+        contestants = [
+            Contestant("kseg", lambda: read_with_kseg(folder)),
+            Contestant("java", lambda: jvm.call(f"file {log}"), jvm.last_seconds),
+            Contestant("java-memory", lambda: jvm.call(f"memory {log}"), jvm.last_seconds),
+            Contestant("limit", reach_limit(folder, layout)),
+            Contestant("aiokafka", lambda: read_with_client(log, fetches, AiokafkaRecords, hold=True)),
+            Contestant("aiokafka-drop", lambda: read_with_client(log, fetches, AiokafkaRecords, hold=False)),
+            Contestant("kafka-python", lambda: read_with_client(log, first_fetches, KafkaPythonRecords, hold=True)),
+        ]
+        for contestant in contestants:
+            warm_up(contestant, effort.warm_up_seconds if contestant.clock else 0)
+        take_turns(contestants, effort)
+    raw = sum(raw for chunk in layout.chunks for _, _, raw in chunk)
+    row = {"case": case.name, "records": case.records, "file_bytes": log.stat().st_size, "record_bytes": raw}
+    return row | compare(contestants, goals(case))
+
+
+def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A row per case."""
+    effort = Effort.of(quick=quick)
+    for case in data.cases(quick=quick):
+        if only in case.name:
+            yield measure_case(case, effort)

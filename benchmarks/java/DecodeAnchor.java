@@ -1,0 +1,85 @@
+import org.apache.kafka.common.record.internal.*;
+import org.apache.kafka.common.record.internal.Record;
+import org.apache.kafka.common.utils.*;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+
+/**
+ * Iterates the records of a segment file with Kafka's own classes, CRC checked, and says how long it took.
+ *
+ * A line on stdin is a command, `file PATH` (through FileRecords, as the broker's cleaner and tools do) or `memory PATH`
+ * (the file in pieces through MemoryRecords, as a consumer does with what it fetched); the answer is a line "records nanos".
+ */
+public final class DecodeAnchor {
+    private static final int PIECE = 8 << 20;
+    private static final BufferSupplier BUFFERS = BufferSupplier.create();
+    private static ByteBuffer piece = ByteBuffer.allocate(PIECE);
+    private static long touched;
+
+    public static void main(String[] args) throws Exception {
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            int space = line.indexOf(' ');
+            File file = new File(line.substring(space + 1));
+            long began = System.nanoTime();
+            long records = line.startsWith("file ") ? throughFile(file) : throughMemory(file.toPath());
+            long nanos = System.nanoTime() - began;
+            System.out.println(records + " " + nanos);
+        }
+        if (touched == 42) System.err.println(touched);  // so that no compiler may drop the work
+    }
+
+    private static long throughFile(File file) throws Exception {
+        long records = 0;
+        try (FileRecords log = FileRecords.open(file, false)) {
+            for (RecordBatch batch : log.batches()) {
+                batch.ensureValid();
+                records += iterate(batch);
+            }
+        }
+        return records;
+    }
+
+    private static long throughMemory(Path path) throws Exception {
+        long records = 0;
+        long position = 0;
+        try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
+            long size = channel.size();
+            while (position < size) {
+                piece.clear();
+                piece.limit((int) Math.min(piece.capacity(), size - position));
+                while (piece.hasRemaining() && channel.read(piece, position + piece.position()) > 0) { }
+                piece.flip();
+                int used = 0;
+                for (MutableRecordBatch batch : MemoryRecords.readableRecords(piece.duplicate()).batches()) {
+                    batch.ensureValid();
+                    records += iterate(batch);
+                    used += batch.sizeInBytes();
+                }
+                if (used == 0) piece = ByteBuffer.allocate(2 * piece.capacity());
+                position += used;
+            }
+        }
+        return records;
+    }
+
+    private static long iterate(RecordBatch batch) {
+        long records = 0;
+        long bytes = 0;
+        try (CloseableIterator<Record> iterator = batch.streamingIterator(BUFFERS)) {
+            while (iterator.hasNext()) {
+                Record record = iterator.next();
+                bytes += record.keySize() + record.valueSize() + record.offset() + record.timestamp();
+                records++;
+            }
+        }
+        touched += bytes;
+        return records;
+    }
+}

@@ -1,0 +1,53 @@
+"""Which files of a partition directory are its segments, whatever a crash or a running cleaner has left there.
+
+A directory is read as a broker would read it after its start-up passes, without changing it:
+
+| on disk                                | what counts                                                              |
+|----------------------------------------|--------------------------------------------------------------------------|
+| `.deleted`                             | nothing                                                                  |
+| `.cleaned`                             | nothing; and no `.swap` file at or above the lowest of them counts       |
+| `.log.swap`                            | it replaces every live file in `[its base, its next offset)`             |
+| `.index.swap` and others without a log | they take their final name                                               |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kseg.log.names import FileKind, FileState, SegmentFile, parse_segment_file
+from kseg.storage import Entry
+
+SegmentFiles = dict[int, dict[FileKind, Entry]]
+
+
+def live_files(entries: Iterable[Entry], next_offset_of: Callable[[Entry, int], int]) -> SegmentFiles:
+    """The files of each segment by base offset, ascending; sidecars without a log are left out, snapshots are kept.
+
+    Args:
+        next_offset_of: Gives the next offset of a `.log.swap` file, from its entry and base offset.
+    """
+    named = [(entry, name) for entry in entries if not entry.is_dir and (name := parse_segment_file(entry.name))]
+    min_cleaned = min((name.base_offset for _, name in named if name.state is FileState.CLEANED), default=None)
+    live: dict[SegmentFile, Entry] = {name: entry for entry, name in named if name.state is FileState.LIVE}
+    swaps = {
+        name: entry
+        for entry, name in named
+        if name.state is FileState.SWAP and (min_cleaned is None or name.base_offset < min_cleaned)
+    }
+    swap_logs = {name: entry for name, entry in swaps.items() if name.kind is FileKind.LOG}
+    if swap_logs:
+        start = min(name.base_offset for name in swap_logs)
+        end = max(next_offset_of(entry, name.base_offset) for name, entry in swap_logs.items())
+        live = {name: entry for name, entry in live.items() if not start <= name.base_offset < end}
+    live |= {SegmentFile(name.base_offset, name.kind): entry for name, entry in swaps.items()}
+    segments: SegmentFiles = {}
+    for name in sorted(live):
+        segments.setdefault(name.base_offset, {})[name.kind] = live[name]
+    return {base: files for base, files in segments.items() if FileKind.LOG in files}
+
+
+def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:
+    """Offsets of the producer snapshots that are there, descending."""
+    names = (parse_segment_file(entry.name) for entry in entries)
+    wanted = {name.base_offset for name in names if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE}
+    return sorted(wanted, reverse=True)

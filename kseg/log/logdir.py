@@ -1,0 +1,113 @@
+"""A log directory: one entry of a broker's log.dirs, a backup of it, or a tree that holds such directories."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+
+from kseg.errors import LogError
+from kseg.log.checkpoints import Checkpoints, read_checkpoints
+from kseg.log.metadata import MetaProperties, read_meta_properties
+from kseg.log.names import IGNORED_DIRS, DirKind, FileKind, PartitionDir, parse_partition_dir, parse_segment_file
+from kseg.log.partition import Log
+from kseg.log.walk import ReadOptions
+from kseg.storage import Store, open_store
+from kseg.types import TopicPartition
+
+MAX_DEPTH = 4  # of a tree of log directories
+
+
+class LogDir:
+    """A directory of partitions, opened for reading.
+
+    `partitions` are the logs themselves, by topic and partition; `set_aside` names the directories that a broker keeps apart
+    (`-delete`, `-stray`, `-future`).
+    """
+
+    def __init__(self, store: Store, path: str, *, options: ReadOptions | None = None) -> None:
+        self.store = store
+        self.path = path
+        self._options = options or ReadOptions()
+
+    def __repr__(self) -> str:
+        return f"LogDir({self.path!r}, {len(self.partitions)} partitions)"
+
+    @functools.cached_property
+    def _found(self) -> list[tuple[PartitionDir, str]]:
+        own = parse_partition_dir(os.path.basename(os.path.abspath(self.path)))
+        if own is not None and _has_segments(self.store, self.path):
+            return [(own, self.path)]
+        found = list(_find_partitions(self.store, self.path, MAX_DEPTH))
+        return sorted(found, key=lambda item: (item[0].topic_partition, item[1]))
+
+    @functools.cached_property
+    def partitions(self) -> list[Log]:
+        """The partitions that a broker would serve, by topic and number."""
+        return [
+            Log(self.store, path, options=self._options) for name, path in self._found if name.kind is DirKind.CURRENT
+        ]
+
+    @property
+    def set_aside(self) -> list[str]:
+        """Paths of partition directories that are being deleted, moved, or belong to nobody."""
+        return [path for name, path in self._found if name.kind is not DirKind.CURRENT]
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __contains__(self, key: object) -> bool:
+        wanted = TopicPartition(*key) if isinstance(key, tuple) else key
+        return any(TopicPartition(log.topic, log.partition) == wanted for log in self.partitions)
+
+    def __getitem__(self, key: tuple[str, int] | TopicPartition) -> Log:
+        wanted = key if isinstance(key, TopicPartition) else TopicPartition(*key)
+        matches = [log for log in self.partitions if TopicPartition(log.topic, log.partition) == wanted]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            places = ", ".join(log.directory for log in matches)
+            raise LogError(f"{wanted} is in more than one directory: {places}", path=self.path)
+        raise LogError(f"no partition {wanted} here", path=self.path, hint="'kseg ls' lists what there is")
+
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoint files of this directory."""
+        return read_checkpoints(self.store, self.path)
+
+    @functools.cached_property
+    def meta(self) -> MetaProperties | None:
+        """meta.properties, None where there is none."""
+        return read_meta_properties(self.store, self.path)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Whose directory this is, None where nothing says so."""
+        return None if self.meta is None else self.meta.cluster_id
+
+
+def _has_segments(store: Store, path: str) -> bool:
+    names = (parse_segment_file(entry.name) for entry in store.list(path) if not entry.is_dir)
+    return any(name is not None and name.kind is FileKind.LOG for name in names)
+
+
+def _find_partitions(store: Store, path: str, depth: int) -> Iterator[tuple[PartitionDir, str]]:
+    for entry in store.list(path):
+        if not entry.is_dir or entry.name in IGNORED_DIRS or entry.name.startswith("."):
+            continue
+        child = store.join(path, entry.name)
+        name = parse_partition_dir(entry.name)
+        if name is not None and _has_segments(store, child):
+            yield name, child
+        elif depth > 1:
+            yield from _find_partitions(store, child, depth - 1)
+
+
+def open_dir(path: str | os.PathLike[str], *, max_batch_bytes: int | None = None) -> LogDir:
+    """Open a log directory, a backup of one, or a tree of them, for reading."""
+    store, directory = open_store(path)
+    options = ReadOptions() if max_batch_bytes is None else ReadOptions(max_batch_bytes=max_batch_bytes)
+    return LogDir(store, directory, options=options)

@@ -1,0 +1,241 @@
+"""One partition: its segments as one log, read by offset and by time, with a consumer's eyes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from kseg.errors import IndexFileError, LogError, OptionError
+from kseg.format.arrow import MAX_BATCH_BYTES
+from kseg.format.batch import BatchHeader, header_of
+from kseg.index.epoch import EpochStart, LeaderEpochs
+from kseg.index.producer import ProducerEntry
+from kseg.index.txn import AbortedTxn
+from kseg.log import times
+from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
+from kseg.log.files import live_files, snapshot_offsets
+from kseg.log.metadata import read_partition_metadata
+from kseg.log.names import FileKind, parse_partition_dir
+from kseg.log.producers import OpenTransaction, ProducerState
+from kseg.log.scan import read_records
+from kseg.log.segment import Segment
+from kseg.log.visibility import aborted_transactions, replay_producers
+from kseg.log.walk import CHUNK_BYTES, ReadOptions
+from kseg.native import table as t
+from kseg.schema import select_columns
+from kseg.storage import Entry, Store, open_store
+from kseg.types import TopicPartition
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+
+class Log:
+    """A partition directory, opened for reading; nothing is locked and nothing is changed.
+
+    What was found on disk when the log was opened stays until `refresh`: a broker may append, roll, delete and clean
+    meanwhile.
+    """
+
+    def __init__(
+        self, store: Store, directory: str, *, options: ReadOptions | None = None, checkpoints: Checkpoints | None = None
+    ) -> None:
+        self.store = store
+        self.directory = directory
+        self.options = options or ReadOptions()
+        self._given_checkpoints = checkpoints
+        name = os.path.basename(directory.rstrip("/"))
+        parsed = parse_partition_dir(name)
+        self._tp = parsed.topic_partition if parsed else TopicPartition(name, 0)
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory!r}, offsets [{self.start_offset}, {self.end_offset}), {len(self.segments)} segments)"
+
+    def refresh(self) -> None:
+        """Look again at what is on disk."""
+        self._entries = self.store.list(self.directory)
+        if not any(entry.name.endswith(FileKind.LOG.value) or ".log." in entry.name for entry in self._entries):
+            raise LogError("no segments here: not a partition directory", path=self.directory)
+        for name in [name for name in self.__dict__ if name in _CACHED]:
+            del self.__dict__[name]
+
+    @property
+    def topic(self) -> str:
+        """The topic, by the directory's name."""
+        return self._tp.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition, by the directory's name."""
+        return self._tp.partition
+
+    @functools.cached_property
+    def topic_id(self) -> str | None:
+        """The topic's id from partition.metadata, None where there is none."""
+        metadata = read_partition_metadata(self.store, self.directory)
+        return None if metadata is None else metadata.topic_id
+
+    @functools.cached_property
+    def segments(self) -> list[Segment]:
+        """The segments that count, by base offset (see `kseg.log.files`)."""
+        files = live_files(self._entries, self._next_offset_of_swap)
+        last = max(files, default=-1)
+        return [
+            Segment(self.store, self.directory, base, found, base == last, self.options) for base, found in files.items()
+        ]
+
+    def _next_offset_of_swap(self, entry: Entry, base_offset: int) -> int:
+        return Segment(self.store, self.directory, base_offset, {FileKind.LOG: entry}, options=self.options).next_offset
+
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of the log directory around this partition."""
+        if self._given_checkpoints is not None:
+            return self._given_checkpoints
+        parent = os.path.dirname(self.directory.rstrip("/")) or "."
+        return read_checkpoints(self.store, parent)
+
+    @functools.cached_property
+    def start_offset(self) -> int:
+        """The log start: the checkpoint's, but not before the first segment."""
+        first = self.segments[0].base_offset if self.segments else 0
+        return max(self.checkpoints.get(CheckpointKind.LOG_START, self._tp) or 0, first)
+
+    @functools.cached_property
+    def end_offset(self) -> int:
+        """The log end: the next offset to be written."""
+        return max(self.segments[-1].next_offset if self.segments else 0, self.start_offset)
+
+    @functools.cached_property
+    def high_watermark(self) -> int:
+        """What the checkpoint says was replicated, within the log; the log end where it says nothing."""
+        checkpoint = self.checkpoints.get(CheckpointKind.HIGH_WATERMARK, self._tp)
+        return self.end_offset if checkpoint is None else min(max(checkpoint, self.start_offset), self.end_offset)
+
+    @functools.cached_property
+    def last_stable_offset(self) -> int:
+        """Where read_committed stops: the high watermark, or the first offset of an undecided transaction before it."""
+        unstable = self._producer_state.first_unstable_offset(self.high_watermark)
+        stable = self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        return max(stable, self.start_offset)
+
+    @functools.cached_property
+    def _producer_state(self) -> ProducerState:
+        return replay_producers(self.segments, snapshot_offsets(self._entries), snapshot_limit=self.high_watermark)
+
+    def producers(self) -> list[ProducerEntry]:
+        """The producers that the log knows, by id, at its end."""
+        return self._producer_state.entries()
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Transactions that have no marker yet, by first offset."""
+        return self._producer_state.open_transactions()
+
+    def leader_epochs(self) -> list[EpochStart]:
+        """Leader epochs and where they begin; from the batches where the checkpoint is missing or broken."""
+        try:
+            epochs = read_leader_epochs(self.store, self.directory)
+        except IndexFileError:
+            epochs = None
+        if epochs is None:
+            epochs = LeaderEpochs()
+            for segment in self.segments:
+                with segment.open() as file:
+                    for chunk in segment.walk(file):
+                        epochs = epochs.assign_batches(chunk.table, chunk.rows)
+        return list(epochs.entries)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+        """Aborted transactions that touch `[start, end)`, by marker."""
+        return aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
+
+    def offset_for_time(self, ts_ms: int) -> times.TimeMatch | None:
+        """Answer Kafka's offsetsForTimes: (timestamp, offset, leader epoch) of the first record at or after a time.
+
+        Like a broker, it looks into one segment only: the first whose greatest timestamp reaches the target.
+        """
+        return times.find(self.segments, ts_ms, self.start_offset)
+
+    def batches(self, start: int | None = None, end: int | None = None) -> Iterator[BatchHeader]:
+        """Headers of the batches that touch `[start, end)`, control batches included; nothing is decompressed."""
+        start = self.start_offset if start is None else start
+        end = self.end_offset if end is None else end
+        for segment in self.segments:
+            if segment.base_offset >= end:
+                return
+            if segment is not self.segments[-1] and segment.next_offset <= start:
+                continue
+            with segment.open() as file:
+                walker = segment.walk(file, start=segment.find_position(file, start) if start > segment.base_offset else 0)
+                for chunk in walker:
+                    for row in range(chunk.rows):
+                        if int(chunk.table[t.LAST_OFFSET, row]) < start:
+                            continue
+                        if int(chunk.table[t.BASE_OFFSET, row]) >= end:
+                            return
+                        yield header_of(chunk.table, row)
+                if not segment.is_last:
+                    walker.raise_if_torn()
+
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        columns: Sequence[str] | None = None,
+        batch_bytes: int = CHUNK_BYTES,
+        read_past_high_watermark: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the records of `[start, end)` as a consumer would see them, as Arrow record batches.
+
+        The range is clipped to what is visible: from the log start to the high watermark, or with read_committed to the
+        last stable offset. Control records are never given; with read_committed, nor are aborted ones.
+
+        Args:
+            columns: Which columns, in which order (`kseg.schema`); by default those of Spark's Kafka source, headers last.
+            batch_bytes: About how many bytes of the file go into one record batch.
+            read_past_high_watermark: Read to the end of the log, replicated or not.
+        """
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise OptionError(f"unknown isolation {isolation!r}; valid values are read_uncommitted, read_committed")
+        if batch_bytes < 1:
+            raise OptionError(f"batch_bytes must be positive, got {batch_bytes}")
+        schema = select_columns(columns)
+        committed = isolation == "read_committed"
+        visible = self.end_offset if read_past_high_watermark else self.high_watermark
+        if committed:
+            visible = min(visible, self.last_stable_offset)
+        first = self.start_offset if start is None else max(start, self.start_offset)
+        last = visible if end is None else min(end, visible)
+        return read_records(self, first, last, schema=schema, committed=committed, batch_bytes=batch_bytes)
+
+
+_CACHED = frozenset(name for name, value in vars(Log).items() if isinstance(value, functools.cached_property))
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    *,
+    max_batch_bytes: int | None = None,
+    max_bytes_per_second: float | None = None,
+    drop_page_cache: bool = False,
+) -> Log:
+    """Open one partition for reading: a directory such as `data/orders-0`, by path or URI (s3://, gs://, abfs://, file://).
+
+    Args:
+        max_batch_bytes: The largest batch that is read, compressed or not (128 MiB unless told).
+        max_bytes_per_second: A limit on what is read.
+        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives a backfill.
+    """
+    store, directory = open_store(path)
+    options = ReadOptions(
+        max_batch_bytes=MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
+        max_bytes_per_second=max_bytes_per_second,
+        drop_page_cache=drop_page_cache,
+    )
+    return Log(store, directory, options=options)

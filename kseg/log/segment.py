@@ -1,0 +1,200 @@
+"""One segment: a run of batches with its sidecar files, found by offset and by time.
+
+Indexes are hints. A place that an index gives is used only when a sound batch is there that begins at or before what is
+looked for; otherwise the segment is walked from its start. So a lost, old or damaged index costs time, never records.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kseg.errors import FormatError, IndexFileError
+from kseg.index.offset import ENTRY_SIZE, OffsetIndex
+from kseg.index.time import TimeIndex
+from kseg.index.txn import TxnIndex
+from kseg.log.names import FileKind
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
+from kseg.native import table as t
+from kseg.storage import Entry, RandomFile, Store
+from kseg.types import NO_TIMESTAMP
+
+PROBE_ENTRIES = 512  # of an index block read while searching on disk
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A segment of a partition; files are opened when they are needed.
+
+    Attributes:
+        files: What is there, by kind; the name on disk can still be a `.swap` one that a start-up would rename.
+        is_last: Whether this is the segment that is appended to; only there may bytes at the end be torn.
+    """
+
+    store: Store
+    directory: str
+    base_offset: int
+    files: Mapping[FileKind, Entry]
+    is_last: bool = False
+    options: ReadOptions = field(default_factory=ReadOptions)
+    tier: str = "local"
+
+    @property
+    def path(self) -> str:
+        """The log file."""
+        return self.store.join(self.directory, self.files[FileKind.LOG].name)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log file when it was listed."""
+        return self.files[FileKind.LOG].size
+
+    @property
+    def mtime_ms(self) -> int:
+        """When the log file was last changed."""
+        return self.files[FileKind.LOG].mtime_ms
+
+    def open(self) -> RandomFile:
+        """Open the log file."""
+        return self.store.open(self.path)
+
+    @functools.cached_property
+    def next_offset(self) -> int:
+        """The offset behind the last batch; the base offset of an empty segment."""
+        with self.open() as file:
+            last = self.base_offset - 1
+            for chunk in self.walk(file, start=self._checked_position(file, *self._last_entry())):
+                last = int(chunk.table[t.LAST_OFFSET, chunk.rows - 1])
+        return last + 1
+
+    @functools.cached_property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp of the segment, -1 where it has none.
+
+        What the time index says, and what the batches behind its last entry say: the index of a segment that is being
+        written to, or was when the broker died, lags behind.
+        """
+        timestamp, offset = self.time_index.last_entry
+        with self.open() as file:
+            position = self.find_position(file, offset) if timestamp >= 0 else 0
+            for chunk in self.walk(file, start=position):
+                timestamp = max(timestamp, int(chunk.table[t.MAX_TIMESTAMP, : chunk.rows].max()))
+        return timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """As Kafka's retention and time lookups take it: the file's mtime where no record has a timestamp."""
+        return self.max_timestamp if self.max_timestamp > NO_TIMESTAMP else self.mtime_ms
+
+    @functools.cached_property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index as it is on disk; empty where there is none."""
+        data, path = self._read(FileKind.OFFSET_INDEX)
+        return OffsetIndex.parse(data, self.base_offset, path)
+
+    @functools.cached_property
+    def time_index(self) -> TimeIndex:
+        """The time index as it is on disk; empty where there is none."""
+        data, path = self._read(FileKind.TIME_INDEX)
+        return TimeIndex.parse(data, self.base_offset, path)
+
+    @functools.cached_property
+    def txn_index(self) -> TxnIndex:
+        """The transaction index as it is on disk; empty where there is none.
+
+        Raises:
+            IndexFileError: An entry cannot be understood; a broker rebuilds the segment's indexes then.
+        """
+        data, path = self._read(FileKind.TXN_INDEX)
+        return TxnIndex.parse(data, path)
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether a broker would rebuild this segment's indexes at start-up: no offset index, or a bad transaction index."""
+        if not self.size:
+            return False
+        try:
+            return FileKind.OFFSET_INDEX not in self.files or bool(self.txn_index.check(self.base_offset))
+        except IndexFileError:
+            return True
+
+    def walk(
+        self, file: RandomFile, *, start: int = 0, hint: int = 0, check: bool = False, chunk_bytes: int = CHUNK_BYTES
+    ) -> BatchWalker:
+        """Walk the batches of an open log file."""
+        return BatchWalker(file, self.options, start=start, hint=hint, check=check, chunk_bytes=chunk_bytes)
+
+    def find_position(self, file: RandomFile, offset: int) -> int:
+        """Where to start reading for `offset`: at a batch at or before the one that holds it."""
+        return self._checked_position(file, *self._lookup(offset, wanted_after=False)[0])
+
+    def find_span(self, file: RandomFile, start: int, end: int) -> tuple[int, int]:
+        """Where to start reading for offsets `[start, end)`, and how many bytes will do if the index is right."""
+        position = self.find_position(file, start)
+        if end - self.base_offset > 0x7FFFFFFF:
+            return position, 0
+        after = self._lookup(end - 1, wanted_after=True)[1]
+        return position, max(after - position, 0) if after is not None else 0
+
+    def _read(self, kind: FileKind) -> tuple[bytes, str]:
+        entry = self.files.get(kind)
+        if entry is None:
+            return b"", self.store.join(self.directory, f"{self.base_offset:020d}{kind.value}")
+        path = self.store.join(self.directory, entry.name)
+        return self.store.read(path), path
+
+    def _checked_position(self, file: RandomFile, offset: int, position: int) -> int:
+        """The position if a sound batch is there that holds or precedes the entry's offset, else the segment's start."""
+        if position <= 0 or position >= file.size:
+            return 0
+        try:
+            for chunk in BatchWalker(file, self.options, start=position, hint=t.HEADER_SIZE, check=True):
+                first = chunk.table[t.BASE_OFFSET, 0] if chunk.table[t.MAGIC, 0] == 2 else chunk.table[t.LAST_OFFSET, 0]
+                return position if self.base_offset <= first <= offset else 0
+        except FormatError:
+            return 0
+        return 0
+
+    def _last_entry(self) -> tuple[int, int]:
+        return self._lookup(self.base_offset + 0x7FFFFFFF, wanted_after=False)[0]
+
+    def _lookup(self, offset: int, *, wanted_after: bool) -> tuple[tuple[int, int], int | None]:
+        """Search the offset index on disk, reading a few blocks of it.
+
+        Returns the last entry at or below `offset`, and the position of the entry behind the first one at or above it:
+        batches that hold `offset` end before that. An index that is in memory already is searched there.
+        """
+        if FileKind.OFFSET_INDEX not in self.files:
+            return (self.base_offset, 0), None
+        size = self.files[FileKind.OFFSET_INDEX].size
+        if "offset_index" in self.__dict__ or self.tier != "local" or size <= PROBE_ENTRIES * ENTRY_SIZE:
+            return _search(self.offset_index, offset)
+        path = self.store.join(self.directory, self.files[FileKind.OFFSET_INDEX].name)
+        with self.store.open(path) as file:
+            low, high = 0, size // ENTRY_SIZE  # the wanted entry is in a block that begins in [low, high)
+            while high - low > PROBE_ENTRIES:
+                middle = (low + high) // 2
+                relative = int.from_bytes(_read_at(file, middle * ENTRY_SIZE, 4), "big", signed=True)
+                if relative <= 0 or self.base_offset + relative > offset:  # zeros are padding: behind the data
+                    high = middle
+                else:
+                    low = middle
+            span = (high - low) + (2 if wanted_after else 0)
+            block = OffsetIndex.parse(_read_at(file, low * ENTRY_SIZE, span * ENTRY_SIZE), self.base_offset, path)
+        return _search(block, offset)
+
+
+def _search(index: OffsetIndex, offset: int) -> tuple[tuple[int, int], int | None]:
+    slot = int(np.searchsorted(index.offsets, offset, side="left")) + 1
+    after = int(index.positions[slot]) if slot < len(index.positions) else None
+    return index.lookup(offset), after
+
+
+def _read_at(file: RandomFile, position: int, size: int) -> bytes:
+    buffer = bytearray(size)
+    return bytes(buffer[: file.read_into(position, buffer)])
+
+

@@ -1,0 +1,95 @@
+"""What a consumer may see: aborted transactions, and where reading stops.
+
+The aborted transactions of a range are found in the transaction indexes of its segments and of later ones, because a marker
+can lie far behind its data. A segment whose indexes a broker would rebuild is replayed instead of trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.errors import IndexFileError
+from kseg.index.txn import AbortedTxn
+from kseg.log.names import FileKind
+from kseg.log.producers import ProducerState
+from kseg.log.segment import Segment
+from kseg.native.table import LAST_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedRanges:
+    """Aborted transactions in the order that `native.visibility` searches: by producer, then by first offset."""
+
+    producers: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    markers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, transactions: Iterable[AbortedTxn]) -> AbortedRanges:
+        """Sort and lay out; the same transaction may be given twice."""
+        ordered = sorted({(txn.producer_id, txn.first_offset, txn.last_offset) for txn in transactions})
+        columns = np.array(ordered, np.int64).reshape(-1, 3).T
+        return cls(*(np.ascontiguousarray(column) for column in columns))
+
+
+NONE_ABORTED = AbortedRanges.of(())
+
+
+def replay_producers(
+    segments: Sequence[Segment], snapshots: Sequence[int], *, upto: int | None = None, snapshot_limit: int | None = None
+) -> ProducerState:
+    """Producer state at the end of `segments` (or at `upto`): the newest sound snapshot that serves, then the batches behind it.
+
+    Args:
+        snapshots: Offsets of the snapshots that are there, descending.
+        snapshot_limit: Use no snapshot above this; completed transactions behind it are known then.
+    """
+    limit = snapshot_limit if snapshot_limit is not None else upto
+    state = _from_newest_snapshot(segments, snapshots, limit)
+    start = state.end_offset
+    for i, segment in enumerate(segments):
+        following = segments[i + 1].base_offset if i + 1 < len(segments) else None
+        if (following is not None and following <= start) or (upto is not None and segment.base_offset >= upto):
+            continue
+        with segment.open() as file:
+            for chunk in segment.walk(file, start=segment.find_position(file, start) if start > segment.base_offset else 0):
+                lasts = chunk.table[LAST_OFFSET, : chunk.rows]
+                first = int(np.searchsorted(lasts, start))
+                end = chunk.rows if upto is None else int(np.searchsorted(lasts, upto))
+                state.add(chunk.table, end - first, first_row=first, strict=False)
+    return state
+
+
+def _from_newest_snapshot(segments: Sequence[Segment], snapshots: Sequence[int], limit: int | None) -> ProducerState:
+    first = segments[0].base_offset if segments else 0
+    for offset in snapshots:
+        if offset <= first or (limit is not None and offset > limit):
+            continue
+        store, directory = segments[0].store, segments[0].directory
+        path = store.join(directory, f"{offset:020d}{FileKind.SNAPSHOT.value}")
+        try:
+            return ProducerState.from_snapshot(store.read(path), offset, path)
+        except IndexFileError:  # torn snapshots are normal after a crash: the next older one serves
+            continue
+    return ProducerState(first)
+
+
+def aborted_transactions(
+    segments: Sequence[Segment], snapshots: Sequence[int], start: int, end: int
+) -> list[AbortedTxn]:
+    """Aborted transactions that touch `[start, end)`, by marker."""
+    if any(segment.needs_rebuild for segment in segments):
+        state = replay_producers(segments, ())
+        return [txn for txn in state.aborted if txn.last_offset >= start and txn.first_offset < end]
+    found: list[AbortedTxn] = []
+    floor = max((i for i, segment in enumerate(segments) if segment.base_offset <= start), default=0)
+    for segment in segments[floor:]:
+        collected, complete = segment.txn_index.collect(start, end)
+        found += collected
+        if complete:
+            break
+    return found

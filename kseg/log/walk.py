@@ -1,0 +1,179 @@
+"""Read byte ranges of a segment into one reused buffer and walk their batches.
+
+Every pass over a log (reading, seeking, replaying producers, rebuilding indexes) is this loop; what differs is what is done
+with each chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kseg.errors import CorruptRecordError, UnsupportedError
+from kseg.format.arrow import MAX_BATCH_BYTES
+from kseg.format.batch import checksum_error, torn_error, walk_error
+from kseg.native import headers
+from kseg.native import table as t
+from kseg.native.headers import fill_headers, scan_checksums
+from kseg.storage import RandomFile, RateLimiter
+
+FIRST_CHUNK_BYTES = 128 << 10
+CHUNK_BYTES = 4 << 20
+ROWS_PER_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How bytes are read from a log.
+
+    Args:
+        max_batch_bytes: The largest batch that is taken into memory, compressed or not.
+        max_bytes_per_second: A limit on what is read from disk or store.
+        drop_page_cache: Tell the kernel to forget pages that only this read brought in, so that a live broker's survive.
+    """
+
+    max_batch_bytes: int = MAX_BATCH_BYTES
+    max_bytes_per_second: float | None = None
+    drop_page_cache: bool = False
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole batches of a byte range; the arrays are overwritten when the next chunk is asked for."""
+
+    data: t.Bytes
+    file_position: int
+    table: t.Table
+    rows: int
+
+
+class BatchWalker:
+    """Iterate over the chunks of `[start, end)` of a file; `start` is where a batch begins.
+
+    Args:
+        hint: Bytes that will probably do; read first, in one go, before chunks grow as usual.
+        check: Verify the checksum of every batch.
+        chunk_bytes: The most that is read at a time, unless one batch is larger.
+        limiter: Shared by all walks of one reader.
+
+    Damage raises a `FormatError` that names the file after everything before it was given. Bytes at the end that are no
+    whole batch end the walk: `torn_position` tells where they begin, `raise_if_torn` makes an error of them.
+    """
+
+    def __init__(
+        self, file: RandomFile, options: ReadOptions, *, start: int = 0, end: int | None = None, hint: int = 0, check: bool = True,
+        chunk_bytes: int = CHUNK_BYTES, limiter: RateLimiter | None = None,
+    ) -> None:  # fmt: skip
+        self._file = file
+        self._options = options
+        self._position = start
+        self._end = file.size if end is None else end
+        self._chunk_bytes = max(chunk_bytes, 4096)
+        self._next_read = min(hint or FIRST_CHUNK_BYTES, self._chunk_bytes)
+        self._check = check
+        self._limiter = limiter or RateLimiter(options.max_bytes_per_second)
+        self._buffer = np.empty(0, np.uint8)
+        self._table = t.new_table(ROWS_PER_CHUNK)
+        self.torn_position: int | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        held = 0  # bytes at the start of the buffer that the last walk left
+        while True:
+            got = self._fill(held)
+            held += got
+            yield from self._walk(held)
+            consumed = self._consumed
+            self._position += consumed
+            held -= consumed
+            if not got or (self._position + held >= self._end and not consumed):
+                break
+            self._buffer[:held] = self._buffer[consumed : consumed + held].copy()
+            if not consumed:
+                self._grow(held)
+        if held:
+            self.torn_position = self._position
+
+    def raise_if_torn(self) -> None:
+        """Make an error of bytes at the end that are no whole batch: damage, unless the segment is still written to."""
+        if self.torn_position is not None:
+            raise torn_error(self.torn_position, self._end - self.torn_position).with_context(path=self._file.path)
+
+    def _fill(self, held: int) -> int:
+        """Read on behind the bytes that are held; return how many bytes came."""
+        start = self._position + held
+        size = min(self._next_read, self._end - start)
+        if size <= 0:
+            return 0
+        if self._buffer.size < held + size:
+            grown = np.empty(held + size, np.uint8)
+            grown[:held] = self._buffer[:held]
+            self._buffer = grown
+        self._limiter.take(size)
+        got = self._file.read_into(start, self._buffer[held : held + size])
+        if self._options.drop_page_cache:
+            self._file.drop_cache(start, start + got)
+        self._next_read = min(max(2 * self._next_read, FIRST_CHUNK_BYTES), self._chunk_bytes)
+        return got
+
+    def _grow(self, held: int) -> None:
+        """A batch is larger than what was read: read as much as it says it has, if that is allowed."""
+        if held < t.LOG_OVERHEAD:
+            return
+        size = int.from_bytes(self._buffer[8:12].tobytes(), "big", signed=True) + t.LOG_OVERHEAD
+        if size > self._options.max_batch_bytes:
+            left = self._end - self._position
+            if size > left:  # it would be torn anyway, so there is no need to read it
+                self._end = self._position + held
+                return
+            raise UnsupportedError(
+                f"a batch of {size} bytes is above the limit of {self._options.max_batch_bytes}",
+                path=self._file.path,
+                position=self._position,
+                hint="raise max_batch_bytes to read it",
+            )
+        self._next_read = max(self._next_read, size - held)
+
+    def _walk(self, held: int) -> Iterator[Chunk]:
+        """Walk the buffer's bytes, as often as the table fills up; `_consumed` says how far it came."""
+        self._consumed = 0
+        data = self._buffer[:held]
+        while self._consumed < held:
+            rows, after, status = fill_headers(data, self._consumed, held, self._position, self._table, 0)
+            bad_row, computed = (-1, 0)
+            if self._check:
+                bad_row, computed = scan_checksums(data, self._position, self._table, 0, rows)
+            good = rows if bad_row < 0 else bad_row
+            if good:
+                yield Chunk(data, self._position, self._table, good)
+            if bad_row >= 0:
+                raise checksum_error(self._table, bad_row, computed).with_context(path=self._file.path)
+            self._consumed = after
+            if status < 0:
+                raise walk_error(status, self._position + after).with_context(path=self._file.path)
+            if status == headers.INCOMPLETE:
+                return
+
+
+def check_order(chunk: Chunk, base_offset: int, last_offset: int, path: str) -> int:
+    """Check that offsets rise from batch to batch and fit their segment; return the last one.
+
+    The base offset is not under the checksum: a flipped bit there is found only so.
+    """
+    lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
+    bases = chunk.table[t.BASE_OFFSET, : chunk.rows]
+    is_wrapper = bases < 0
+    firsts = np.where(is_wrapper & (chunk.table[t.MAGIC, : chunk.rows] < 2), lasts, bases)
+    before = np.append(max(last_offset, base_offset - 1), lasts[:-1])
+    wrong = (firsts <= before) | (lasts < firsts) | (lasts - base_offset > 0x7FFFFFFF) | (lasts < 0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise CorruptRecordError(
+            f"offsets {firsts[row]} to {lasts[row]} do not follow {before[row]} in the segment of base {base_offset}",
+            path=path,
+            position=int(chunk.table[t.POSITION, row]),
+            offset=int(firsts[row]),
+            hint="run 'kseg verify' to see the extent",
+        )
+    return int(lasts[-1])

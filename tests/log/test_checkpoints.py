@@ -1,0 +1,56 @@
+"""The checkpoint files of a log directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from kseg.errors import IndexFileError
+from kseg.log.checkpoints import (
+    CheckpointKind,
+    read_checkpoints,
+    read_leader_epochs,
+    update_checkpoint,
+    write_leader_epochs,
+)
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+
+STORE = LocalStore()
+ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 3)
+
+
+def test_golden_checkpoints(golden):
+    found = read_checkpoints(STORE, str(golden / "before"))
+    assert found.problems == ()
+    assert found.get(CheckpointKind.HIGH_WATERMARK, TopicPartition("plain", 1)) == 1518
+    assert found.get(CheckpointKind.LOG_START, TopicPartition("plain", 1)) is None
+    assert set(found.offsets) == set(CheckpointKind)
+
+
+def test_an_update_leaves_the_others(tmp_path):
+    kind = CheckpointKind.HIGH_WATERMARK
+    update_checkpoint(str(tmp_path), kind, {ORDERS: 5, USERS: 7})
+    update_checkpoint(str(tmp_path), kind, {ORDERS: 6})
+    assert (tmp_path / "replication-offset-checkpoint").read_bytes() == b"0\n2\norders 0 6\nusers 3 7\n"
+    update_checkpoint(str(tmp_path), kind, {ORDERS: None})
+    found = read_checkpoints(STORE, str(tmp_path))
+    assert found.offsets == {kind: {USERS: 7}}
+
+
+def test_a_malformed_file_is_told_and_never_overwritten(tmp_path):
+    path = tmp_path / CheckpointKind.CLEANER.value
+    path.write_bytes(b"0\n9\n")
+    found = read_checkpoints(STORE, str(tmp_path))
+    assert found.get(CheckpointKind.CLEANER, ORDERS) is None
+    assert str(path) in str(found.problems[0])
+    with pytest.raises(IndexFileError):
+        update_checkpoint(str(tmp_path), CheckpointKind.CLEANER, {ORDERS: 1})
+    assert path.read_bytes() == b"0\n9\n"
+
+
+def test_leader_epochs(golden, tmp_path):
+    epochs = read_leader_epochs(STORE, str(golden / "before" / "plain-0"))
+    assert [tuple(entry) for entry in epochs.entries] == [(0, 0)]
+    assert read_leader_epochs(STORE, str(tmp_path)) is None
+    write_leader_epochs(str(tmp_path), epochs.assign(3, 20))
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 20\n"
