@@ -88,7 +88,6 @@ def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
             Contestant("java-memory", lambda: jvm.call(f"memory {log}"), jvm.last_seconds),
             Contestant("limit", reach_limit(folder, layout)),
             Contestant("aiokafka", lambda: read_with_client(log, fetches, AiokafkaRecords, hold=True)),
-            Contestant("aiokafka-drop", lambda: read_with_client(log, fetches, AiokafkaRecords, hold=False)),
             Contestant("kafka-python", lambda: read_with_client(log, first_fetches, KafkaPythonRecords, hold=True)),
         ]
         for contestant in contestants:

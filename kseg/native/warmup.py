@@ -1,0 +1,35 @@
+"""Compile every kernel, or load it from the cache, before the first record comes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kseg.native import codecs, crc32c, encode, gather, hash, headers, records, visibility
+from kseg.native import table as t
+
+
+def warm_up() -> None:
+    """Call each kernel of the read and write path once, on next to no data."""
+    data = np.zeros(64, np.uint8)
+    table = t.new_table(1)
+    numbers = np.zeros(5, np.int64)
+    flags = np.zeros(1, np.bool_)
+    columns = np.zeros((records.RECORD_COLUMNS, 1), np.int64)
+    offsets = np.zeros(2, np.int32)
+    crc32c.crc32c(data, 0, 0)
+    crc32c.crc32(data, 0, 0)
+    headers.fill_headers(data, 0, 0, 0, table, 0)
+    headers.scan_checksums(data, 0, table, 0, 0)
+    visibility.fill_hidden(table, 0, 0, numbers, numbers, numbers, flags)
+    codecs.fill_payloads(data, 0, table, 0, 0, flags, data, 0, numbers, numbers, numbers)
+    totals = np.zeros(records.TOTALS, np.int64)
+    records.fill_records(data, data, table, 0, 0, flags, numbers, numbers, 0, 0, columns, totals)
+    gather.gather_binary(data, data, numbers, numbers, 0, offsets, data, data)
+    gather.gather_headers(data, data, columns, 0, offsets, data, offsets, data, offsets, data, data)
+    gather.fill_offsets(numbers[:0], numbers[:0], flags[:0], 0, 0, numbers)
+    limits = np.zeros(encode.LIMITS, np.int64)
+    header_columns = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)
+    encode.fill_batches(columns, 0, data, data, header_columns, data, data, limits, data, table)
+    encode.write_headers(data, table, 0)
+    hash.fill_murmur2(data, numbers, numbers, 0, numbers)
+    hash.fill_hash128(data, numbers, numbers, 0, np.zeros(2, np.uint64), np.zeros((1, 2), np.uint64))

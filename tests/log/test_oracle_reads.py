@@ -1,0 +1,117 @@
+"""Random logs, read by kseg and by Kafka's own classes."""
+
+from __future__ import annotations
+
+import base64
+import random
+import shutil
+
+import pytest
+
+import kseg
+from kseg.index.build import IndexBuilder
+from kseg.index.offset import OffsetIndex
+from kseg.index.time import TimeIndex
+from tests.log.rows import plain_rows
+from tests.scale import counts
+
+SETTINGS = [
+    {},
+    {"codec": "none", "rec": 3},
+    {"lat": 1, "codec": "zstd"},
+    {"legacy": 0.5},
+    {"txn": 0.9, "roll": 0.2, "life": 5},
+    {"gap": 0.5, "rec": 40, "codec": "lz4"},
+]
+SEEDS = range(counts(6))
+KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def _generated(oracle, tmp_path, seed, options):
+    directory = tmp_path / "random-0"
+    state = oracle.gen(directory, seed, 150, **options)
+    return directory, state
+
+
+def _bytes(text):
+    return None if text is None else base64.b64decode(text)
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_state_and_transactions_equal_kafkas(oracle, tmp_path, seed, options):
+    directory, state = _generated(oracle, tmp_path, seed, options)
+    log = kseg.open_log(directory)
+    assert (log.start_offset, log.end_offset, log.last_stable_offset) == (
+        state["logStart"],
+        state["logEnd"],
+        state["lastStable"],
+    )
+    assert [[segment.base_offset, segment.size] for segment in log.segments] == state["segments"]
+    assert [[epoch, start] for epoch, start in log.leader_epochs()] == state["epochs"]
+    expected = [
+        (record[0], record[1], KINDS[batch["tsType"]], _bytes(record[2]), _bytes(record[3]),
+         [(name, _bytes(value)) for name, value in record[4]])
+        for batch in oracle.dump(directory)
+        for record in batch["records"]
+        if not batch["control"]
+    ]  # fmt: skip
+    assert plain_rows(log.read()) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"legacy": 0.3}, {"lat": 1}], ids=str)
+@pytest.mark.parametrize("seed", range(100, 100 + counts(3)))
+def test_offsets_for_times_equal_kafkas(oracle, tmp_path, seed, options):
+    directory, _ = _generated(oracle, tmp_path, seed, {"roll": 0.1, **options})
+    log = kseg.open_log(directory)
+    stamps = sorted({row[1] for row in plain_rows(log.read())})
+    low, high = max(stamps[0], 0), stamps[-1]
+    rng = random.Random(seed)
+    targets = [0, low, high, high + 1, *(rng.randint(low - 5, high + 5) for _ in range(80)), *rng.sample(stamps, 20)]
+    targets = [max(target, 0) for target in targets]
+    copy = shutil.copytree(directory, tmp_path / "copy-0")
+    answers = oracle.times(copy, targets)
+    for target, answer in zip(targets, answers, strict=True):
+        found = log.offset_for_time(target)
+        assert (found and tuple(found)) == (answer and tuple(answer)), target
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+@pytest.mark.parametrize("seed", range(200, 200 + counts(6)))
+def test_rebuilt_indexes_answer_every_lookup_as_kafkas_do(oracle, tmp_path, seed, options):
+    directory, _ = _generated(oracle, tmp_path, seed, {"roll": 0.02, **options})
+    for sidecar in [*directory.glob("*.index"), *directory.glob("*.timeindex")]:
+        sidecar.unlink()
+    rebuilt = {segment.base_offset: _rebuild(segment) for segment in kseg.open_log(directory).segments}
+    oracle.load(directory)
+    for segment in kseg.open_log(directory).segments:
+        offsets, times = rebuilt[segment.base_offset]
+        theirs = OffsetIndex.parse((directory / f"{segment.base_offset:020d}.index").read_bytes(), segment.base_offset)
+        their_times = TimeIndex.parse((directory / f"{segment.base_offset:020d}.timeindex").read_bytes(), segment.base_offset)
+        for offset in range(segment.base_offset, segment.next_offset + 1):
+            assert offsets.lookup(offset) == theirs.lookup(offset)
+        for timestamp in {*times.timestamps.tolist(), *their_times.timestamps.tolist()}:
+            for target in (timestamp - 1, timestamp, timestamp + 1):
+                assert times.lookup(target) == their_times.lookup(target)
+
+
+def _rebuild(segment):
+    builder = IndexBuilder(segment.base_offset, 256)
+    with segment.open() as file:
+        for chunk in segment.walk(file):
+            builder.add(chunk.table, chunk.rows)
+    builder.finish()
+    return builder.offset_index, builder.time_index
+
+
+@pytest.mark.parametrize("seed", range(300, 300 + counts(4)))
+def test_committed_rows_without_any_sidecar_equal_those_with_them(oracle, tmp_path, seed):
+    directory, _ = _generated(oracle, tmp_path, seed, {"txn": 0.9, "roll": 0.2})
+    log = kseg.open_log(directory)
+    with_sidecars = plain_rows(log.read(isolation="read_committed"))
+    bare = tmp_path / "bare-0"
+    bare.mkdir()
+    for path in directory.glob("*.log"):
+        shutil.copy(path, bare)
+    assert plain_rows(kseg.open_log(bare).read(isolation="read_committed")) == with_sidecars
+    assert len(with_sidecars) < len(plain_rows(log.read()))
