@@ -1,6 +1,6 @@
 """Kafka's storage engine as a Python library: read, write and mend the files that a broker keeps on disk.
 
-Names are loaded when they are first used, so that importing kseg is quick and compiles nothing.
+What reads and writes logs is loaded when it is first used, so that importing kseg is quick and compiles nothing.
 """
 
 from __future__ import annotations
@@ -8,63 +8,79 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from kseg.errors import (
+    ChecksumError,
+    CorruptRecordError,
+    DataLossError,
+    FormatError,
+    IndexFileError,
+    KsegError,
+    LockedError,
+    LogError,
+    OffsetOutOfRangeError,
+    OptionError,
+    StorageError,
+    TruncatedError,
+    UnsupportedError,
+)
+from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
+
 if TYPE_CHECKING:
-    from kseg.errors import (
-        ChecksumError,
-        CorruptRecordError,
-        DataLossError,
-        FormatError,
-        IndexFileError,
-        KsegError,
-        LockedError,
-        LogError,
-        OffsetOutOfRangeError,
-        OptionError,
-        StorageError,
-        TruncatedError,
-        UnsupportedError,
-    )
+    from kseg.log.config import LogConfig
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
-    from kseg.types import Codec, TimestampType, TopicPartition
+    from kseg.log.writer import LogWriter, append_to, create_log
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "kseg.errors": (
-        "ChecksumError",
-        "CorruptRecordError",
-        "DataLossError",
-        "FormatError",
-        "IndexFileError",
-        "KsegError",
-        "LockedError",
-        "LogError",
-        "OffsetOutOfRangeError",
-        "OptionError",
-        "StorageError",
-        "TruncatedError",
-        "UnsupportedError",
-    ),
-    "kseg.log.logdir": ("LogDir", "open_dir"),
-    "kseg.log.partition": ("Log", "open_log"),
-    "kseg.types": ("Codec", "TimestampType", "TopicPartition"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [  # noqa: PLE0604
+__all__ = [
+    "ChecksumError",
+    "Codec",
+    "CorruptRecordError",
+    "DataLossError",
+    "FormatError",
+    "IndexFileError",
+    "KsegError",
+    "LockedError",
+    "Log",
+    "LogConfig",
+    "LogDir",
+    "LogError",
+    "LogWriter",
+    "OffsetOutOfRangeError",
+    "OffsetRange",
+    "OptionError",
+    "StorageError",
+    "TimestampType",
+    "TopicPartition",
+    "TruncatedError",
+    "UnsupportedError",
     "__version__",
-    *_HOME_OF,
+    "append_to",
+    "create_log",
+    "open_dir",
+    "open_log",
 ]
+
+_HOMES = {
+    "Log": "kseg.log.partition",
+    "LogConfig": "kseg.log.config",
+    "LogDir": "kseg.log.logdir",
+    "LogWriter": "kseg.log.writer",
+    "append_to": "kseg.log.writer",
+    "create_log": "kseg.log.writer",
+    "open_dir": "kseg.log.logdir",
+    "open_log": "kseg.log.partition",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _HOMES:
         raise AttributeError(f"module 'kseg' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_HOME_OF))
+    return sorted({*globals(), *_HOMES})

@@ -1,7 +1,7 @@
 """Every error that kseg raises.
 
-One root, `KsegError`, which carries the file, the byte position and the Kafka offset where they are known, prints them in
-one line, and survives pickling (Spark sends errors between processes).
+One root, `KsegError`, which carries the file, the byte position and the Kafka offset where they are known, prints
+them in one line, and survives pickling (Spark sends errors between processes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The columns of a record, their Arrow types, and which of them a reader asked for.
 
-Names, order and types are those of Spark's Kafka source, `headers` last; the columns behind them are kseg's own and come only
-when they are named. Timestamps are milliseconds, as Kafka stores them.
+Names, order and types are those of Spark's Kafka source, `headers` last; the columns behind them are kseg's own and
+come only when they are named. Timestamps are milliseconds, as Kafka stores them.
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ class RandomFile(Protocol):
     def read_into(self, position: int, view: Writable) -> int:
         """Fill a writable buffer from `position`; return the bytes got, fewer only at the end of the file."""
 
+    def is_cached(self, start: int, end: int) -> bool:
+        """Whether `[start, end)` seems to be in the page cache already; True where there is none to spare."""
+
     def drop_cache(self, start: int, end: int) -> None:
         """Tell the kernel that the pages of `[start, end)` are not needed again; a no-op where that means nothing."""
 
@@ -160,6 +163,14 @@ class LocalFile:
                 done += got
         return done
 
+    def is_cached(self, start: int, end: int) -> bool:
+        """See RandomFile; the first and the last page stand for all."""
+        probe = bytearray(1)
+        try:
+            return all(os.preadv(self._fd, [probe], at, os.RWF_NOWAIT) for at in (start, max(end - 1, start)))
+        except (OSError, AttributeError):  # not cached; or a file system or platform that cannot tell
+            return False
+
     def drop_cache(self, start: int, end: int) -> None:
         """See RandomFile; a file system that does not know the advice is no error."""
         if end > start and hasattr(os, "posix_fadvise"):
@@ -223,7 +234,7 @@ def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
     text = os.fspath(path_or_uri)
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return LocalStore(), text
+        return LocalStore(), os.path.abspath(text)  # noqa: PTH100  (Path.resolve would follow links and lose the name)
     if scheme.group(1).lower() == "file":
         parts = urllib.parse.urlsplit(text)
         if parts.netloc not in ("", "localhost"):

@@ -67,6 +67,10 @@ class ArrowFile:
                 done += len(part)
         return done
 
+    def is_cached(self, start: int, end: int) -> bool:
+        """See RandomFile; the store's own caches are its own business."""
+        return True
+
     def drop_cache(self, start: int, end: int) -> None:
         """See RandomFile; there is no page cache to spare."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import uuid
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -145,7 +146,7 @@ def test_uris():
     assert isinstance(store, LocalStore)
     assert path == "/a b/c"
     assert open_store("file://localhost/a")[1] == "/a"
-    assert open_store("relative/dir")[1] == "relative/dir"
+    assert open_store("relative/dir")[1] == str(Path("relative/dir").absolute())
     with pytest.raises(OptionError, match="names no host"):
         open_store("file://host/a")
     with pytest.raises(OptionError, match="nosuch"):

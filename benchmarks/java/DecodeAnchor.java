@@ -14,7 +14,8 @@ import java.nio.file.StandardOpenOption;
  * Iterates the records of a segment file with Kafka's own classes, CRC checked, and says how long it took.
  *
  * A line on stdin is a command, `file PATH` (through FileRecords, as the broker's cleaner and tools do) or `memory PATH`
- * (the file in pieces through MemoryRecords, as a consumer does with what it fetched); the answer is a line "records nanos".
+ * (the file in pieces through MemoryRecords, as a consumer does with what it fetched);
+ * the answer is a line "records nanos".
  */
 public final class DecodeAnchor {
     private static final int PIECE = 8 << 20;
@@ -28,7 +29,7 @@ public final class DecodeAnchor {
             int space = line.indexOf(' ');
             File file = new File(line.substring(space + 1));
             long began = System.nanoTime();
-            long records = line.startsWith("file ") ? throughFile(file) : throughMemory(file.toPath());
+            long records = line.startsWith("memory ") ? throughMemory(file.toPath()) : throughFile(file);
             long nanos = System.nanoTime() - began;
             System.out.println(records + " " + nanos);
         }

@@ -1,0 +1,1 @@
+"""Bytes to batches to records, and back; no files, no threads."""

@@ -1,11 +1,12 @@
 """Batches to Arrow: decompress, decode and gather whole runs of batches with a handful of kernel calls.
 
-A `RecordDecoder` owns the buffers that are reused from run to run (arena, record columns). What it gives away lives in fresh
-buffers of Arrow's own pool: they stay warm as batches are released, and nobody's data is overwritten.
+A `RecordDecoder` owns the buffers that are reused from run to run (arena, record columns). What it gives away lives
+in fresh buffers of Arrow's own pool: they stay warm as batches are released, and nobody's data is overwritten.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -54,7 +55,14 @@ class RecordDecoder:
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
 
     def decode(
-        self, data: t.Bytes, file_position: int, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
+        self,
+        data: t.Bytes,
+        file_position: int,
+        table: t.Table,
+        rows: range,
+        skip: NDArray[np.bool_],
+        start: int,
+        end: int,
     ) -> Iterator[pa.RecordBatch]:
         """Decode the records of `rows` whose offsets are in `[start, end)`; rows with `skip[row]` are passed over.
 
@@ -71,7 +79,14 @@ class RecordDecoder:
                 yield from self._decode_run(data, file_position, table, run, skip, start, end)
 
     def _decode_run(
-        self, data: t.Bytes, file_position: int, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
+        self,
+        data: t.Bytes,
+        file_position: int,
+        table: t.Table,
+        rows: range,
+        skip: NDArray[np.bool_],
+        start: int,
+        end: int,
     ) -> Iterator[pa.RecordBatch]:
         starts = np.empty(rows.stop, np.int64)
         ends = np.empty(rows.stop, np.int64)
@@ -104,7 +119,9 @@ class RecordDecoder:
         ends: NDArray[np.int64], start: int, end: int,
     ) -> tuple[pa.RecordBatch | None, int, int]:  # fmt: skip
         span = slice(rows.start, rows.stop)
-        room = np.where(table[t.MAGIC, span] == 2, (ends[span] - starts[span]) // t.MIN_RECORD_SIZE, table[t.COUNT, span])
+        room = np.where(
+            table[t.MAGIC, span] == 2, (ends[span] - starts[span]) // t.MIN_RECORD_SIZE, table[t.COUNT, span]
+        )
         capacity = int(np.clip(np.minimum(table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
         if self._columns.shape[1] < capacity:
             self._columns = np.empty((records.RECORD_COLUMNS, capacity + capacity // 4), np.int64)
@@ -160,11 +177,12 @@ class RecordDecoder:
             return _fixed(columns[records.TIMESTAMP_TYPE, :count], kind, np.int32)
         if name == "sequence":
             return _fixed(_sequences(table, batch_rows, columns[records.OFFSET, :count]), kind, np.int32)
-        source, width = {
+        sources: dict[str, tuple[int, type[np.generic]]] = {
             "leaderEpoch": (t.LEADER_EPOCH, np.int32),
             "producerId": (t.PRODUCER_ID, np.int64),
             "producerEpoch": (t.PRODUCER_EPOCH, np.int16),
-        }[name]
+        }
+        source, width = sources[name]
         return _fixed(table[source].take(batch_rows), kind, width)
 
     def _binary(
@@ -211,7 +229,7 @@ def _runs_of_dense(table: t.Table, rows: range) -> Iterator[tuple[range, bool]]:
     deltas = table[t.LAST_OFFSET, span] - table[t.BASE_OFFSET, span]
     dense = (table[t.MAGIC, span] == 2) & (table[t.COUNT, span] == deltas + 1) & (table[t.COUNT, span] > 0)
     edges = [0, *(np.flatnonzero(dense[1:] != dense[:-1]) + 1).tolist(), len(rows)]
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges):
         if last > first:
             yield range(rows.start + first, rows.start + last), bool(dense[first])
 

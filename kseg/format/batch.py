@@ -1,9 +1,11 @@
 """One batch's header as an object, and the checks that turn kernel codes into errors.
 
     base offset i64 | length i32 | leader epoch i32 | magic i8 | crc u32 | attributes i16 | last offset delta i32 |
-    base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32 | records
+    base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 | base sequence i32 | count i32 |
+    records
 
-Bulk work stays on the batch table (`native/table.py`); a `BatchHeader` is for people, for the command line and for tests.
+Bulk work stays on the batch table (`native/table.py`); a `BatchHeader` is for people, for the command line and for
+tests.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def header_of(table: t.Table, row: int) -> BatchHeader:
     magic, attributes = values[t.MAGIC], values[t.ATTRIBUTES]
     if attributes & t.CODEC_MASK > Codec.ZSTD:
         raise UnsupportedError(
-            f"unknown codec number {attributes & t.CODEC_MASK}", position=values[t.POSITION], offset=values[t.BASE_OFFSET]
+            f"unknown codec number {attributes & t.CODEC_MASK}",
+            position=values[t.POSITION],
+            offset=values[t.BASE_OFFSET],
         )
     is_v2 = magic == 2
     has_horizon = is_v2 and bool(attributes & t.DELETE_HORIZON_BIT)
@@ -120,12 +124,14 @@ def checksum_error(table: t.Table, row: int, computed: int) -> ChecksumError:
 def payload_error(table: t.Table, row: int, status: int) -> FormatError:
     """The error for a negative status of `fill_payloads`."""
     number = int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK
-    place = {"position": int(table[t.POSITION, row]), "offset": offset_shown(table, row)}
+    error: FormatError
     if status == codecs.BAD_CODEC:
-        return UnsupportedError(f"codec number {number} is not allowed in magic {int(table[t.MAGIC, row])}", **place)
-    if status == codecs.BAD_WRAPPER:
-        return CorruptRecordError("a compressed legacy message whose content is no message set", **place)
-    return CorruptRecordError(f"the {Codec(number).label} payload cannot be decompressed", **place)
+        error = UnsupportedError(f"codec number {number} is not allowed in magic {int(table[t.MAGIC, row])}")
+    elif status == codecs.BAD_WRAPPER:
+        error = CorruptRecordError("a compressed legacy message whose content is no message set")
+    else:
+        error = CorruptRecordError(f"the {Codec(number).label} payload cannot be decompressed")
+    return error.with_context(position=int(table[t.POSITION, row]), offset=offset_shown(table, row))
 
 
 def size_error(table: t.Table, row: int, limit: int) -> UnsupportedError:

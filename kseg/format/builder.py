@@ -10,7 +10,7 @@ import pyarrow as pa
 from kseg.errors import OptionError
 from kseg.format.codec import check_level, compress
 from kseg.format.columns import EncoderInput, encoder_input
-from kseg.native import encode
+from kseg.native import encode, records
 from kseg.native import table as t
 from kseg.types import Codec, TimestampType
 
@@ -47,7 +47,9 @@ class BatchOptions:
     def __post_init__(self) -> None:
         check_level(self.codec, self.level)
         if self.batch_bytes < 1 or self.batch_records < 1:
-            raise OptionError(f"batch_bytes and batch_records must be positive: {self.batch_bytes}, {self.batch_records}")
+            raise OptionError(
+                f"batch_bytes and batch_records must be positive: {self.batch_bytes}, {self.batch_records}"
+            )
 
     @property
     def attributes(self) -> int:
@@ -68,7 +70,8 @@ class EncodedBatches:
 
     @property
     def count(self) -> int:
-        return self.table.shape[1]
+        """How many batches."""
+        return int(self.table.shape[1])
 
 
 def encode_batches(batch: pa.RecordBatch, *, first_offset: int, options: BatchOptions, now_ms: int) -> EncodedBatches:
@@ -78,12 +81,18 @@ def encode_batches(batch: pa.RecordBatch, *, first_offset: int, options: BatchOp
 
 
 def encode_batch(
-    batch: pa.RecordBatch, *, base_offset: int, options: BatchOptions, last_offset: int | None = None, max_timestamp: int = -1
+    batch: pa.RecordBatch,
+    *,
+    base_offset: int,
+    options: BatchOptions,
+    last_offset: int | None = None,
+    max_timestamp: int = -1,
 ) -> bytes:
     """Encode the rows as exactly one batch, whatever its size; with no rows, as the empty batch that a cleaner leaves.
 
     Args:
-        base_offset: May lie before the first row's offset, and `last_offset` behind the last's: compaction leaves holes.
+        base_offset: May lie before the first row's offset, and `last_offset` behind the last's: compaction leaves
+            holes.
         max_timestamp: Of an empty batch; else it is the rows' own.
     """
     source = encoder_input(batch, first_offset=base_offset, now_ms=-1)
@@ -102,7 +111,14 @@ def encode_batch(
 
 
 def encode_marker(
-    *, offset: int, timestamp: int, leader_epoch: int, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int
+    *,
+    offset: int,
+    timestamp: int,
+    leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
 ) -> bytes:
     """Encode the control batch that ends a transaction."""
     key = b"\x00\x00" + int(commit).to_bytes(2, "big")
@@ -122,7 +138,7 @@ def _encode(
     source: EncoderInput, options: BatchOptions, *, base_offset: int, last_offset: int | None, one_batch: bool = False
 ) -> EncodedBatches:
     if options.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        source.columns[encode.TIMESTAMP] = options.append_time_ms
+        source.columns[records.TIMESTAMP] = options.append_time_ms
     limits = np.zeros(encode.LIMITS, np.int64)
     limits[encode.BATCH_BYTES] = (1 << 62) if one_batch else options.batch_bytes
     limits[encode.BATCH_RECORDS] = options.batch_records
@@ -162,7 +178,7 @@ def _fill_shared(table: t.Table, options: BatchOptions) -> None:
 
 def _compressed(out: t.Bytes, table: t.Table, options: BatchOptions) -> t.Bytes:
     """Compress each batch's records; positions and sizes in the table follow."""
-    parts = []
+    parts: list[bytes] = []
     at = 0
     room = bytes(t.HEADER_SIZE)
     for row in range(table.shape[1]):

@@ -1,7 +1,8 @@
 """The five codecs in exactly the framings that Kafka writes and accepts.
 
-Reading: `block_functions` gives the kernels the addresses of the libraries' own C functions; where a library does not show
-one, a Python callback of the same shape stands in, and nothing else changes. Writing: one function per codec.
+Reading: `block_functions` gives the kernels the addresses of the libraries' own C functions; where a library does not
+    show one, a Python callback of the same shape stands in, and nothing else changes. Writing: one function per
+    codec.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import cramjam
 import lz4.block
 import numpy as np
+import snappy
 import zstandard
 from numpy.typing import NDArray
 
@@ -65,7 +66,9 @@ def _gunzip(source: int, target: int, size: int, capacity: int) -> int:
 
 def _unlz4(source: int, target: int, size: int, capacity: int) -> int:
     try:
-        return _deliver(lz4.block.decompress(ctypes.string_at(source, size), uncompressed_size=capacity), target, capacity)
+        return _deliver(
+            lz4.block.decompress(ctypes.string_at(source, size), uncompressed_size=capacity), target, capacity
+        )
     except lz4.block.LZ4BlockError:
         return BAD_BLOCK
 
@@ -123,21 +126,25 @@ def _address(function: Any) -> int:
 def _gzip(data: bytes, level: int | None) -> bytes:
     packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
     body = packer.compress(data) + packer.flush()
-    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # as the JDK (16 and later) writes it: no name, no time, OS unknown
+    head = (
+        b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # as the JDK (16 and later) writes it: no name, no time, OS unknown
+    )
     return head + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
 def _snappy(data: bytes, level: int | None) -> bytes:
     parts = [XERIAL_HEADER]
     for start in range(0, len(data), XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK]))
+        block = snappy.compress(data[start : start + XERIAL_BLOCK])
         parts += (struct.pack(">i", len(block)), block)
     return b"".join(parts)
 
 
 def _lz4(data: bytes, level: int | None) -> bytes:
-    """A frame of independent 64 KiB blocks without checksums. Kafka's default level 9 stands for the fast compressor."""
-    mode = {"mode": "default"} if level in (None, 9) else {"mode": "high_compression", "compression": min(level or 9, 12)}
+    """A frame of independent 64 KiB blocks without checksums; level 9, Kafka's default, is the fast compressor."""
+    mode = (
+        {"mode": "default"} if level in (None, 9) else {"mode": "high_compression", "compression": min(level or 9, 12)}
+    )
     parts = [b"\x04\x22\x4d\x18\x60\x40\x82"]
     for start in range(0, len(data), LZ4_BLOCK):
         raw = data[start : start + LZ4_BLOCK]

@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from kseg.errors import OptionError
 from kseg.native import encode, records
 from kseg.native.memory import as_array
-from kseg.native.table import Bytes
+from kseg.native.table import HEADER_SIZE, Bytes
 
 INPUT_COLUMNS = ("key", "value", "headers", "timestamp", "offset")
-IGNORED_COLUMNS = ("topic", "partition", "timestampType")  # what a read gives besides; the log that is written decides them
+IGNORED_COLUMNS = (
+    "topic",
+    "partition",
+    "timestampType",
+)  # what a read gives besides; the log that is written decides them
 EMPTY = np.empty(0, np.uint8)
 
 
@@ -36,7 +40,8 @@ class EncoderInput:
 
     @property
     def rows(self) -> int:
-        return self.columns.shape[1]
+        """How many records."""
+        return int(self.columns.shape[1])
 
     def encoded_bound(self, batches: int) -> int:
         """Bytes that are enough for all records in `batches` batches."""
@@ -44,7 +49,7 @@ class EncoderInput:
         header_lengths = self.header_columns[[encode.HEADER_KEY_LENGTH, encode.HEADER_VALUE_LENGTH]]
         data = int(np.maximum(lengths, 0).sum() + np.maximum(header_lengths, 0).sum())
         overhead = encode.RECORD_OVERHEAD * self.rows + encode.HEADER_OVERHEAD * self.header_columns.shape[1]
-        return data + overhead + 61 * batches
+        return int(data + overhead + HEADER_SIZE * batches)
 
 
 def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> EncoderInput:

@@ -1,0 +1,1 @@
+"""Segments to partitions to log directories."""

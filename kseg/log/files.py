@@ -49,5 +49,7 @@ def live_files(entries: Iterable[Entry], next_offset_of: Callable[[Entry, int], 
 def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:
     """Offsets of the producer snapshots that are there, descending."""
     names = (parse_segment_file(entry.name) for entry in entries)
-    wanted = {name.base_offset for name in names if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE}
+    wanted = {
+        name.base_offset for name in names if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
+    }
     return sorted(wanted, reverse=True)

@@ -21,8 +21,8 @@ MAX_DEPTH = 4  # of a tree of log directories
 class LogDir:
     """A directory of partitions, opened for reading.
 
-    `partitions` are the logs themselves, by topic and partition; `set_aside` names the directories that a broker keeps apart
-    (`-delete`, `-stray`, `-future`).
+    `partitions` are the logs themselves, by topic and partition; `set_aside` names the directories that a broker
+    keeps apart (`-delete`, `-stray`, `-future`).
     """
 
     def __init__(self, store: Store, path: str, *, options: ReadOptions | None = None) -> None:
@@ -35,7 +35,7 @@ class LogDir:
 
     @functools.cached_property
     def _found(self) -> list[tuple[PartitionDir, str]]:
-        own = parse_partition_dir(os.path.basename(os.path.abspath(self.path)))
+        own = parse_partition_dir(self.path.rstrip("/").rpartition("/")[2])
         if own is not None and _has_segments(self.store, self.path):
             return [(own, self.path)]
         found = list(_find_partitions(self.store, self.path, MAX_DEPTH))

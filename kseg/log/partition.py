@@ -27,7 +27,7 @@ from kseg.log.visibility import aborted_transactions, replay_producers
 from kseg.log.walk import CHUNK_BYTES, ReadOptions
 from kseg.native import table as t
 from kseg.schema import select_columns
-from kseg.storage import Entry, Store, open_store
+from kseg.storage import Entry, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -41,19 +41,27 @@ class Log:
     """
 
     def __init__(
-        self, store: Store, directory: str, *, options: ReadOptions | None = None, checkpoints: Checkpoints | None = None
+        self,
+        store: Store,
+        directory: str,
+        *,
+        options: ReadOptions | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.store = store
-        self.directory = directory
+        self.directory = directory.rstrip("/")
         self.options = options or ReadOptions()
         self._given_checkpoints = checkpoints
-        name = os.path.basename(directory.rstrip("/"))
+        self._limiter = RateLimiter(self.options.max_bytes_per_second)
+        name = self.directory.rpartition("/")[2]
         parsed = parse_partition_dir(name)
         self._tp = parsed.topic_partition if parsed else TopicPartition(name, 0)
         self.refresh()
 
     def __repr__(self) -> str:
-        return f"Log({self.directory!r}, offsets [{self.start_offset}, {self.end_offset}), {len(self.segments)} segments)"
+        return (
+            f"Log({self.directory!r}, offsets [{self.start_offset}, {self.end_offset}), {len(self.segments)} segments)"
+        )
 
     def refresh(self) -> None:
         """Look again at what is on disk."""
@@ -85,7 +93,8 @@ class Log:
         files = live_files(self._entries, self._next_offset_of_swap)
         last = max(files, default=-1)
         return [
-            Segment(self.store, self.directory, base, found, base == last, self.options) for base, found in files.items()
+            Segment(self.store, self.directory, base, found, base == last, self.options, self._limiter)
+            for base, found in files.items()
         ]
 
     def _next_offset_of_swap(self, entry: Entry, base_offset: int) -> int:
@@ -96,7 +105,7 @@ class Log:
         """The checkpoints of the log directory around this partition."""
         if self._given_checkpoints is not None:
             return self._given_checkpoints
-        parent = os.path.dirname(self.directory.rstrip("/")) or "."
+        parent = self.directory.rpartition("/")[0]
         return read_checkpoints(self.store, parent)
 
     @functools.cached_property
@@ -170,7 +179,9 @@ class Log:
             if segment is not self.segments[-1] and segment.next_offset <= start:
                 continue
             with segment.open() as file:
-                walker = segment.walk(file, start=segment.find_position(file, start) if start > segment.base_offset else 0)
+                walker = segment.walk(
+                    file, start=segment.find_position(file, start) if start > segment.base_offset else 0
+                )
                 for chunk in walker:
                     for row in range(chunk.rows):
                         if int(chunk.table[t.LAST_OFFSET, row]) < start:
@@ -197,7 +208,8 @@ class Log:
         last stable offset. Control records are never given; with read_committed, nor are aborted ones.
 
         Args:
-            columns: Which columns, in which order (`kseg.schema`); by default those of Spark's Kafka source, headers last.
+            columns: Which columns, in which order (`kseg.schema`); by default those of Spark's Kafka source, headers
+                last.
             batch_bytes: About how many bytes of the file go into one record batch.
             read_past_high_watermark: Read to the end of the log, replicated or not.
         """
@@ -230,7 +242,8 @@ def open_log(
     Args:
         max_batch_bytes: The largest batch that is read, compressed or not (128 MiB unless told).
         max_bytes_per_second: A limit on what is read.
-        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives a backfill.
+        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives a
+            backfill.
     """
     store, directory = open_store(path)
     options = ReadOptions(

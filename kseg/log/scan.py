@@ -82,7 +82,13 @@ def _reopened(log: Log, offset: int, error: StorageError) -> Log:
 
 
 def _read_segment(
-    segment: Segment, file: RandomFile, decoder: RecordDecoder, aborted: AbortedRanges, start: int, end: int, batch_bytes: int
+    segment: Segment,
+    file: RandomFile,
+    decoder: RecordDecoder,
+    aborted: AbortedRanges,
+    start: int,
+    end: int,
+    batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     position, hint = segment.find_span(file, start, end)
     walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=batch_bytes)
@@ -95,9 +101,7 @@ def _read_segment(
         # the row that holds `end - 1`, or the first behind it, is the last of interest
         end_row = min(int(np.searchsorted(lasts, end - 1)) + 1, chunk.rows)
         rows = range(first_row, end_row)
-        fill_hidden(
-            chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden
-        )
+        fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)
         if last >= end - 1:
             return

@@ -19,7 +19,7 @@ from kseg.index.txn import TxnIndex
 from kseg.log.names import FileKind
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
 from kseg.native import table as t
-from kseg.storage import Entry, RandomFile, Store
+from kseg.storage import Entry, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
 
 PROBE_ENTRIES = 512  # of an index block read while searching on disk
@@ -40,6 +40,7 @@ class Segment:
     files: Mapping[FileKind, Entry]
     is_last: bool = False
     options: ReadOptions = field(default_factory=ReadOptions)
+    limiter: RateLimiter | None = None
     tier: str = "local"
 
     @property
@@ -113,7 +114,7 @@ class Segment:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether a broker would rebuild this segment's indexes at start-up: no offset index, or a bad transaction index."""
+        """Whether a broker would rebuild the indexes at start-up: no offset index, or a bad transaction index."""
         if not self.size:
             return False
         try:
@@ -125,7 +126,9 @@ class Segment:
         self, file: RandomFile, *, start: int = 0, hint: int = 0, check: bool = False, chunk_bytes: int = CHUNK_BYTES
     ) -> BatchWalker:
         """Walk the batches of an open log file."""
-        return BatchWalker(file, self.options, start=start, hint=hint, check=check, chunk_bytes=chunk_bytes)
+        return BatchWalker(
+            file, self.options, start=start, hint=hint, check=check, chunk_bytes=chunk_bytes, limiter=self.limiter
+        )
 
     def find_position(self, file: RandomFile, offset: int) -> int:
         """Where to start reading for `offset`: at a batch at or before the one that holds it."""
@@ -147,7 +150,7 @@ class Segment:
         return self.store.read(path), path
 
     def _checked_position(self, file: RandomFile, offset: int, position: int) -> int:
-        """The position if a sound batch is there that holds or precedes the entry's offset, else the segment's start."""
+        """The position if a sound batch is there that begins at or before the entry's offset, else 0."""
         if position <= 0 or position >= file.size:
             return 0
         try:
@@ -196,5 +199,3 @@ def _search(index: OffsetIndex, offset: int) -> tuple[tuple[int, int], int | Non
 def _read_at(file: RandomFile, position: int, size: int) -> bytes:
     buffer = bytearray(size)
     return bytes(buffer[: file.read_into(position, buffer)])
-
-

@@ -1,7 +1,7 @@
 """From a time to an offset, by Kafka's rule.
 
-The first segment whose greatest timestamp reaches the target is chosen, and only that one is searched: the first record in
-offset order, from the log start on, whose timestamp is at or above the target. Control records count.
+The first segment whose greatest timestamp reaches the target is chosen, and only that one is searched: the first
+record in offset order, from the log start on, whose timestamp is at or above the target. Control records count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def _find_in(segment: Segment, target_ms: int, start_offset: int) -> TimeMatch |
             for row in np.flatnonzero(reaching).tolist():
                 rows = range(row, row + 1)
                 try:
-                    parts = decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, shown, start_offset, 2**63 - 1)
+                    parts = decoder.decode(
+                        chunk.data, chunk.file_position, chunk.table, rows, shown, start_offset, 2**63 - 1
+                    )
                     for part in parts:
                         stamps = part.column("timestamp").cast("int64").to_numpy()
                         hits = np.flatnonzero(stamps >= target_ms)

@@ -1,7 +1,7 @@
 """What a consumer may see: aborted transactions, and where reading stops.
 
-The aborted transactions of a range are found in the transaction indexes of its segments and of later ones, because a marker
-can lie far behind its data. A segment whose indexes a broker would rebuild is replayed instead of trusted.
+The aborted transactions of a range are found in the transaction indexes of its segments and of later ones, because a
+marker can lie far behind its data. A segment whose indexes a broker would rebuild is replayed instead of trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NONE_ABORTED = AbortedRanges.of(())
 def replay_producers(
     segments: Sequence[Segment], snapshots: Sequence[int], *, upto: int | None = None, snapshot_limit: int | None = None
 ) -> ProducerState:
-    """Producer state at the end of `segments` (or at `upto`): the newest sound snapshot that serves, then the batches behind it.
+    """Producer state at the end of `segments`, or at `upto`: the newest sound snapshot, then the batches behind it.
 
     Args:
         snapshots: Offsets of the snapshots that are there, descending.
@@ -56,7 +56,9 @@ def replay_producers(
         if (following is not None and following <= start) or (upto is not None and segment.base_offset >= upto):
             continue
         with segment.open() as file:
-            for chunk in segment.walk(file, start=segment.find_position(file, start) if start > segment.base_offset else 0):
+            for chunk in segment.walk(
+                file, start=segment.find_position(file, start) if start > segment.base_offset else 0
+            ):
                 lasts = chunk.table[LAST_OFFSET, : chunk.rows]
                 first = int(np.searchsorted(lasts, start))
                 end = chunk.rows if upto is None else int(np.searchsorted(lasts, upto))

@@ -1,7 +1,7 @@
 """Read byte ranges of a segment into one reused buffer and walk their batches.
 
-Every pass over a log (reading, seeking, replaying producers, rebuilding indexes) is this loop; what differs is what is done
-with each chunk.
+Every pass over a log (reading, seeking, replaying producers, rebuilding indexes) is this loop; what differs is what is
+done with each chunk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class ReadOptions:
     Args:
         max_batch_bytes: The largest batch that is taken into memory, compressed or not.
         max_bytes_per_second: A limit on what is read from disk or store.
-        drop_page_cache: Tell the kernel to forget pages that only this read brought in, so that a live broker's survive.
+        drop_page_cache: Tell the kernel to forget pages that only this read brought in, so that a live broker's
+            survive.
     """
 
     max_batch_bytes: int = MAX_BATCH_BYTES
@@ -63,9 +64,17 @@ class BatchWalker:
     """
 
     def __init__(
-        self, file: RandomFile, options: ReadOptions, *, start: int = 0, end: int | None = None, hint: int = 0, check: bool = True,
-        chunk_bytes: int = CHUNK_BYTES, limiter: RateLimiter | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        file: RandomFile,
+        options: ReadOptions,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        hint: int = 0,
+        check: bool = True,
+        chunk_bytes: int = CHUNK_BYTES,
+        limiter: RateLimiter | None = None,
+    ) -> None:
         self._file = file
         self._options = options
         self._position = start
@@ -111,8 +120,9 @@ class BatchWalker:
             grown[:held] = self._buffer[:held]
             self._buffer = grown
         self._limiter.take(size)
+        drop = self._options.drop_page_cache and not self._file.is_cached(start, start + size)
         got = self._file.read_into(start, self._buffer[held : held + size])
-        if self._options.drop_page_cache:
+        if drop:
             self._file.drop_cache(start, start + got)
         self._next_read = min(max(2 * self._next_read, FIRST_CHUNK_BYTES), self._chunk_bytes)
         return got

@@ -1,8 +1,9 @@
 """The one place that knows numba's flags, the kernel cache, and the switch that turns the JIT off.
 
-Kernels compile on first use and are cached on disk. numba's own cache refuses a folder that it cannot write to, raises when a
-save fails, and does not notice that a *called* kernel in another file changed; `_KernelCache` mends the three: a read-only
-folder that someone filled is used, a failed save is passed over, and the stamp covers every file of this package.
+Kernels compile on first use and are cached on disk. numba's own cache refuses a folder that it cannot write to,
+raises when a save fails, and does not notice that a *called* kernel in another file changed; `_KernelCache` mends the
+three: a read-only folder that someone filled is used, a failed save is passed over, and the stamp covers every file
+of this package.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def cache_dir() -> Path:
         return Path(chosen) / "kernels"
     if numba.config.CACHE_DIR:
         return Path(numba.config.CACHE_DIR) / "kseg"
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(user) / "kseg" / "kernels"
+    user = os.environ.get("XDG_CACHE_HOME")
+    return (Path(user) if user else Path("~/.cache").expanduser()) / "kseg" / "kernels"
 
 
 @functools.cache
@@ -61,7 +62,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
 
 
 class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_Locator]
+    _locator_classes = (_Locator,)
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
@@ -73,7 +74,8 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
             yield
 
 
-# Kernels allocate nothing, so numba's reference counting (two atomic operations for each array that is handed on) is off.
+# Kernels allocate nothing, so numba's reference counting (two atomic operations for each array that is handed on) is
+# off.
 _FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
 

@@ -1,7 +1,8 @@
 """Decompress the payloads of many batches into one arena, in one call.
 
-The framings (xerial, LZ4 frame) are walked here, as Kafka's own streams walk them; the blocks inside are handed to the field's
-libraries through C function pointers that the caller gives (`format/codec.py` finds them), so that no Python runs per batch.
+The framings (xerial, LZ4 frame) are walked here, as Kafka's own streams walk them; the blocks inside are handed to
+the field's libraries through C function pointers that the caller gives (`format/codec.py` finds them), so that no
+Python runs per batch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from kseg.native._jit import inlined, kernel
 from kseg.native.legacy import scan_wrapper, wrapper_payload
 from kseg.native.memory import call_block, call_zstd, copy_bytes, load_i32, load_u8
 from kseg.native.snappy import NO_ROOM, uncompress
-from kseg.native.table import ATTRIBUTES, BASE_OFFSET, CODEC_MASK, COUNT, HEADER_SIZE, LAST_OFFSET, MAGIC, POSITION, SIZE
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CODEC_MASK,
+    COUNT,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    MAGIC,
+    POSITION,
+    SIZE,
+)
 
 DONE: Final = 0
 ARENA_FULL: Final = 1
@@ -40,7 +51,7 @@ MASK: Final = 0xFFFFFFFF
 
 
 @inlined
-def _load_le32(data: Any, at: int) -> int:
+def _load_le32(data: Any, at: int) -> Any:
     return load_u8(data, at) | load_u8(data, at + 1) << 8 | load_u8(data, at + 2) << 16 | load_u8(data, at + 3) << 24
 
 
@@ -87,7 +98,7 @@ def xxhash32(data: Any, start: int, end: int) -> int:
 
 @inlined
 def _lz4_header(data: Any, start: int, end: int, check_descriptor: bool) -> tuple[int, int, int]:
-    """Read a frame descriptor; return (position of the first block, largest block, flags), position -1 where it is bad."""
+    """Read a frame descriptor; return (first block's position, largest block, flags), position -1 where it is bad."""
     if end - start < 7 or _load_le32(data, start) != 0x184D2204:
         return -1, 0, 0
     flags = load_u8(data, start + 4)
@@ -106,8 +117,10 @@ def _lz4_header(data: Any, start: int, end: int, check_descriptor: bool) -> tupl
 
 
 @kernel
-def unframe_lz4(data: Any, start: int, end: int, check_descriptor: bool, out: Any, at: int, limit: int, function: int) -> int:
-    """Decompress the LZ4 frame `data[start:end]` to `out[at:limit]`; return the end of what was written, or a negative code.
+def unframe_lz4(
+    data: Any, start: int, end: int, check_descriptor: bool, out: Any, at: int, limit: int, function: int
+) -> int:
+    """Decompress the LZ4 frame `data[start:end]` to `out[at:limit]`; return where it ends there, or a negative code.
 
     The content checksum is not verified and bytes behind the end mark are ignored, as in Kafka.
     """
@@ -143,7 +156,7 @@ def unframe_lz4(data: Any, start: int, end: int, check_descriptor: bool, out: An
 
 @kernel
 def unframe_snappy(data: Any, start: int, end: int, out: Any, at: int, limit: int) -> int:
-    """Decompress xerial-framed or raw snappy to `out[at:limit]`; return the end of what was written, or a negative code."""
+    """Decompress xerial-framed or raw snappy to `out[at:limit]`; return where it ends there, or a negative code."""
     if end - start < XERIAL_HEADER or load_i32(data, start) != XERIAL_MAGIC or load_i32(data, start + 4) != 0x50505900:
         return uncompress(data, start, end, out, at, limit)
     position = start
@@ -165,7 +178,9 @@ def unframe_snappy(data: Any, start: int, end: int, out: Any, at: int, limit: in
 
 
 @inlined
-def _decompress(codec: int, magic: int, data: Any, start: int, end: int, out: Any, at: int, limit: int, functions: Any) -> int:
+def _decompress(
+    codec: int, magic: int, data: Any, start: int, end: int, out: Any, at: int, limit: Any, functions: Any
+) -> Any:
     if codec == LZ4:
         return unframe_lz4(data, start, end, magic > 0, out, at, limit, functions[LZ4])
     if codec == SNAPPY:
@@ -186,10 +201,11 @@ def fill_payloads(
 ) -> tuple[int, int]:  # fmt: skip
     """Find or make the payload of each row; return (row where it stopped, status).
 
-    An uncompressed payload stays where it is: `[starts[row], ends[row])` is in `data`. A compressed one goes into the arena,
-    and its range is shifted by `len(data)`, which is how the record kernels tell the two apart. A legacy wrapper's COUNT and
-    BASE_OFFSET become known here. Rows with `skip[row]` are passed over. No payload may be larger than `limit`.
-    `functions` holds the zstd context and the addresses of the gzip, lz4 and zstd block decoders, by codec number.
+    An uncompressed payload stays where it is: `[starts[row], ends[row])` is in `data`. A compressed one goes into the
+    arena, and its range is shifted by `len(data)`, which is how the record kernels tell the two apart. A legacy
+    wrapper's COUNT and BASE_OFFSET become known here. Rows with `skip[row]` are passed over. No payload may be larger
+    than `limit`. `functions` holds the zstd context and the addresses of the gzip, lz4 and zstd block decoders, by
+    codec number.
     """
     filled = 0
     shift = data.shape[0]
@@ -217,7 +233,7 @@ def fill_payloads(
             start, end = wrapper_payload(data, at, end, magic)
             if start < 0:
                 return row, BAD_WRAPPER
-        room = min(np.int64(arena.shape[0]), filled + limit)
+        room: Any = min(np.int64(arena.shape[0]), filled + limit)
         got = _decompress(codec, magic, data, start, end, arena, filled, room, functions)
         if got == NO_ROOM:
             return row, ARENA_FULL

@@ -1,8 +1,8 @@
 """Checksums over byte ranges: CRC-32C of magic 2, CRC-32 of the legacy formats.
 
-CRC-32C runs on the CPU's instruction where there is one. The instruction has a latency of three cycles and a throughput of
-one, so long ranges run as three independent streams whose results are combined by tables ("append n zero bytes").
-Everything else is table driven, eight bytes a step.
+CRC-32C runs on the CPU's instruction where there is one. The instruction has a latency of three cycles and a
+throughput of one, so long ranges run as three independent streams whose results are combined by tables ("append n
+zero bytes"). Everything else is table driven, eight bytes a step.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ HARDWARE: Final = _hardware_instruction()
 
 
 @inlined
-def _table_crc(tables: Any, crc: int, data: Any, position: int, end: int) -> int:
+def _table_crc(tables: Any, crc: Any, data: Any, position: int, end: int) -> Any:
     while position + 8 <= end:
         low = crc ^ (
             load_u8(data, position)
@@ -101,7 +101,7 @@ if HARDWARE is not None:
 
     _NAME, _WIDE = HARDWARE
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def _step(typing: Any, crc: Any, word: Any) -> Any:
         """Advance a CRC by eight bytes."""
 
@@ -116,14 +116,17 @@ if HARDWARE is not None:
         return types.uint64(types.uint64, types.uint64), codegen
 
     @inlined
-    def _append_zeros(tables: Any, crc: int) -> int:
+    def _append_zeros(tables: Any, crc: Any) -> Any:
         low = np.int64(crc)
         return np.uint64(
-            tables[0, low & 255] ^ tables[1, (low >> 8) & 255] ^ tables[2, (low >> 16) & 255] ^ tables[3, (low >> 24) & 255]
+            tables[0, low & 255]
+            ^ tables[1, (low >> 8) & 255]
+            ^ tables[2, (low >> 16) & 255]
+            ^ tables[3, (low >> 24) & 255]
         )
 
     @inlined
-    def _three_streams(tables: Any, stream: int, crc: int, data: Any, position: int, end: int) -> tuple[int, int]:
+    def _three_streams(tables: Any, stream: int, crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
         while position + 3 * stream <= end:
             second = np.uint64(0)
             third = np.uint64(0)
@@ -137,10 +140,9 @@ if HARDWARE is not None:
         return crc, position
 
     @inlined
-    def _crc32c(data: Any, start: int, end: int) -> int:
-        crc = np.uint64(0xFFFFFFFF)
+    def _crc32c(data: Any, start: int, end: int) -> Any:
         position = start
-        crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, crc, data, position, end)
+        crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, np.uint64(0xFFFFFFFF), data, position, end)
         crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
         while position + 8 <= end:
             crc = _step(crc, load_u64_native(data, position))
@@ -150,23 +152,23 @@ if HARDWARE is not None:
 else:
 
     @inlined
-    def _crc32c(data: Any, start: int, end: int) -> int:
+    def _crc32c(data: Any, start: int, end: int) -> Any:
         return _table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF
 
 
 @kernel
-def crc32c(data: Any, start: int, end: int) -> int:
+def crc32c(data: Any, start: int, end: int) -> Any:
     """CRC-32C of `data[start:end]`. Twin: tests/reference/crc32c.py."""
     return np.int64(_crc32c(data, start, end))
 
 
 @kernel
-def crc32c_by_table(data: Any, start: int, end: int) -> int:
+def crc32c_by_table(data: Any, start: int, end: int) -> Any:
     """CRC-32C without the CPU's instruction: what `crc32c` is on machines that have none."""
     return np.int64(_table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF)
 
 
 @kernel
-def crc32(data: Any, start: int, end: int) -> int:
+def crc32(data: Any, start: int, end: int) -> Any:
     """CRC-32 (IEEE, as in zlib) of `data[start:end]`: the checksum of magic 0 and 1."""
     return np.int64(_table_crc(_IEEE_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF)

@@ -1,7 +1,7 @@
 """Columns to batches of magic 2: records first, into the bytes behind the room for each header, then the headers.
 
-Between the two steps the caller may compress the records; the headers are written from the batch table, so that whatever a
-caller changes there (offsets, producer, attributes) is what the file says.
+Between the two steps the caller may compress the records; the headers are written from the batch table, so that
+whatever a caller changes there (offsets, producer, attributes) is what the file says.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ GIVEN_BASE_OFFSET: Final = 4  # -1: the first record's
 LIMITS: Final = 5
 
 MAX_DELTA: Final = 0x7FFFFFFF
-RECORD_OVERHEAD: Final = 36  # length 5, attributes 1, timestamp 10, offset 5, key and value length 5 each, header count 5
+RECORD_OVERHEAD: Final = (
+    36  # length 5, attributes 1, timestamp 10, offset 5, key and value length 5 each, header count 5
+)
 HEADER_OVERHEAD: Final = 10
 
 
@@ -95,7 +97,9 @@ def _write_headers(
     count = columns[HEADERS_COUNT, row]
     at = write_varint(out, at, count)
     for i in range(first, first + count):
-        at = _write_field(out, at, header_keys, header_columns[HEADER_KEY_START, i], header_columns[HEADER_KEY_LENGTH, i])
+        at = _write_field(
+            out, at, header_keys, header_columns[HEADER_KEY_START, i], header_columns[HEADER_KEY_LENGTH, i]
+        )
         at = _write_field(
             out, at, header_values, header_columns[HEADER_VALUE_START, i], header_columns[HEADER_VALUE_LENGTH, i]
         )
@@ -109,8 +113,9 @@ def fill_batches(
 ) -> int:  # fmt: skip
     """Encode records into `out`, cut into batches; return how many batches.
 
-    `out` has room for everything: RECORD_OVERHEAD for each record, HEADER_OVERHEAD for each record header, HEADER_SIZE for
-    each batch, and all the bytes. Of `table`, position, size, offsets, timestamps and count are filled.
+    `out` has room for everything: RECORD_OVERHEAD for each record, HEADER_OVERHEAD for each record header,
+    HEADER_SIZE for each batch, and all the bytes. Of `table`, position, size, offsets, timestamps and count are
+    filled.
     """
     batch = -1
     at = 0

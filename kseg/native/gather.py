@@ -1,7 +1,7 @@
 """Copy the fields that `records.py` found into Arrow's buffers.
 
-Buffers come from the caller, sized by the totals that the decoder counted: int32 offsets with one more entry than rows, the
-bytes themselves, and a validity bitmap where there are nulls.
+Buffers come from the caller, sized by the totals that the decoder counted: int32 offsets with one more entry than
+rows, the bytes themselves, and a validity bitmap where there are nulls.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def gather_headers(
 
 @kernel
 def fill_offsets(bases: Any, counts: Any, skip: Any, range_start: int, range_end: int, out: Any) -> int:
-    """Write the offsets of batches that hold every offset from their base on, without looking inside; return how many."""
+    """Write the offsets of batches that hold every offset from their base on; return how many."""
     filled = 0
     for row in range(bases.shape[0]):
         if skip[row]:

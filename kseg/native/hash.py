@@ -35,7 +35,9 @@ def _murmur2(data: Any, start: int, length: int) -> int:
     at = start
     end = start + length
     while at + 4 <= end:
-        word = load_u8(data, at) | load_u8(data, at + 1) << 8 | load_u8(data, at + 2) << 16 | load_u8(data, at + 3) << 24
+        word = (
+            load_u8(data, at) | load_u8(data, at + 1) << 8 | load_u8(data, at + 2) << 16 | load_u8(data, at + 3) << 24
+        )
         word = _times(word)
         word = _times(word ^ (word >> 24))
         value = _times(value) ^ word
@@ -125,7 +127,7 @@ def _fill_hash128(data: Any, starts: Any, lengths: Any, rows: int, key: Any, out
 
 
 def fill_hash128(data: Any, starts: Any, lengths: Any, rows: int, key: Any, out: Any) -> None:
-    """SipHash-2-4-128 of each field into `out[row] = (low, high)`; `key` is two uint64. A null field hashes as empty."""
+    """SipHash-2-4-128 of each field into `out[row] = (low, high)`; `key` is two uint64. Null hashes as empty."""
     if JIT_ENABLED:
         _fill_hash128(data, starts, lengths, rows, key, out)
         return

@@ -1,6 +1,7 @@
 """Walk a byte range of a segment and fill the batch table; check the checksums of its rows.
 
-Nothing here decompresses or looks at records, except the first record of a control batch, which tells the marker's type.
+Nothing here decompresses or looks at records, except the first record of a control batch, which tells the marker's
+type.
 """
 
 from __future__ import annotations
@@ -118,11 +119,13 @@ def _fill_legacy(data: Any, at: int, size: int, magic: int, table: Any, row: int
 
 
 @kernel
-def fill_headers(data: Any, start: int, end: int, file_position: int, table: Any, first_row: int) -> tuple[int, int, int]:
+def fill_headers(
+    data: Any, start: int, end: int, file_position: int, table: Any, first_row: int
+) -> tuple[int, int, int]:
     """Walk the batches of `data[start:end]` into `table` from `first_row` on; return (rows filled, next, status).
 
-    `file_position` is where `data[0]` lies in its file. `next` is where the walk stopped in `data`: behind the last whole
-    batch. With INCOMPLETE, the bytes from `next` on are the start of a batch, or too few to tell.
+    `file_position` is where `data[0]` lies in its file. `next` is where the walk stopped in `data`: behind the last
+    whole batch. With INCOMPLETE, the bytes from `next` on are the start of a batch, or too few to tell.
     """
     row = first_row
     at = start
@@ -156,7 +159,7 @@ def fill_headers(data: Any, start: int, end: int, file_position: int, table: Any
 
 
 @kernel
-def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, rows: int) -> tuple[int, int]:
+def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, rows: int) -> tuple[int, Any]:
     """Compare stored and computed checksum of each row; return (row, computed) of the first that differs, or (-1, 0).
 
     The rows are whole inside `data`, which `fill_headers` has seen to.

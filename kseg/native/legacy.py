@@ -1,10 +1,11 @@
 """Message sets of magic 0 and 1.
 
     entry:   offset i64 | size i32 | message
-    message: crc u32 | magic i8 | attributes i8 | [magic 1: timestamp i64] | key length i32 | key | value length i32 | value
+    message: crc u32 | magic i8 | attributes i8 | [magic 1: timestamp i64] | key length i32 | key |
+             value length i32 | value
 
-A compressed wrapper is a message whose value is a compressed run of entries; its offset is that of the last inner message.
-Inner offsets are absolute in a magic 0 wrapper and relative in a magic 1 wrapper.
+A compressed wrapper is a message whose value is a compressed run of entries; its offset is that of the last inner
+message. Inner offsets are absolute in a magic 0 wrapper and relative in a magic 1 wrapper.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def field_start(magic: int) -> int:
 
 @inlined
 def key_and_value(data: Any, at: int, end: int, magic: int) -> tuple[int, int, int, int]:
-    """(key start, key length, value start, value length) of the message in `[at, end)`; key start -1 where it is broken."""
+    """(key start, key length, value start, value length) of the message in `[at, end)`; key start -1 if broken."""
     p = at + field_start(magic)
     if end - p < 4:
         return BAD_MESSAGE, 0, 0, 0
@@ -52,7 +53,7 @@ def wrapper_payload(data: Any, at: int, end: int, magic: int) -> tuple[int, int]
 
 @inlined
 def scan_wrapper(data: Any, start: int, end: int, magic: int, wrapper_offset: int) -> tuple[int, int]:
-    """Count the inner entries of a decompressed wrapper; return (count, offset of the first), count <= 0 where it is broken.
+    """Count the inner entries of a decompressed wrapper; return (count, first offset), count <= 0 where it is broken.
 
     A truncated last entry is not counted, as Kafka drops it without a word.
     """

@@ -1,7 +1,7 @@
-"""Loads, stores, copies and foreign calls on byte arrays: LLVM intrinsics, each with a plain twin for runs without the JIT.
+"""Loads, stores, copies and foreign calls on byte arrays: LLVM intrinsics, each with a plain twin for no-JIT runs.
 
-All take `(array, position)`; none checks bounds: the caller has compared every length with the end of the buffer before.
-Integers are big-endian, as in Kafka's files.
+All take `(array, position)`; none checks bounds: the caller has compared every length with the end of the buffer
+before. Integers are big-endian, as in Kafka's files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from kseg.native._jit import JIT_ENABLED, inlined
 
 
 def as_array(buffer: Any) -> NDArray[np.uint8]:
-    """View any bytes-like object as a uint8 array without a copy, and always of the one type that kernels are compiled for.
+    """View any bytes-like object as a uint8 array, without a copy and of the one type that kernels are compiled for.
 
     numpy marks views of `bytes` read-only, which numba treats as another type; kernels never write to their input.
     """
-    if isinstance(buffer, np.ndarray) and buffer.dtype == np.uint8 and buffer.flags.writeable and buffer.flags.c_contiguous:
+    if (
+        isinstance(buffer, np.ndarray)
+        and buffer.dtype == np.uint8
+        and buffer.flags.writeable
+        and buffer.flags.c_contiguous
+    ):
         return buffer
     held = pa.py_buffer(buffer)
     return _View(held).array() if held.size else np.empty(0, np.uint8)
@@ -32,7 +37,12 @@ def as_array(buffer: Any) -> NDArray[np.uint8]:
 class _View:
     def __init__(self, held: pa.Buffer) -> None:
         self._held = held  # keeps the memory alive as long as the array lives
-        self.__array_interface__ = {"shape": (held.size,), "typestr": "|u1", "data": (held.address, False), "version": 3}
+        self.__array_interface__ = {
+            "shape": (held.size,),
+            "typestr": "|u1",
+            "data": (held.address, False),
+            "version": 3,
+        }
 
     def array(self) -> NDArray[np.uint8]:
         return np.asarray(self)
@@ -51,11 +61,13 @@ if JIT_ENABLED:
         return builder.gep(data, [position])
 
     def _make_load(bits: int) -> Callable[..., Any]:
-        @intrinsic  # type: ignore[misc]
+        @intrinsic
         def load(typing: Any, data: Any, position: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 kind = ir.IntType(bits)
-                pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer())
+                pointer = builder.bitcast(
+                    _address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer()
+                )
                 value = builder.load(pointer, align=1)
                 if bits == 8:
                     return builder.zext(value, _I64)
@@ -68,11 +80,13 @@ if JIT_ENABLED:
         return load  # type: ignore[no-any-return]
 
     def _make_store(bits: int) -> Callable[..., Any]:
-        @intrinsic  # type: ignore[misc]
+        @intrinsic
         def store(typing: Any, data: Any, position: Any, value: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 kind = ir.IntType(bits)
-                pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer())
+                pointer = builder.bitcast(
+                    _address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer()
+                )
                 number = args[2] if bits == 64 else builder.trunc(args[2], kind)
                 if bits > 8 and sys.byteorder == "little":
                     number = builder.bswap(number)
@@ -92,12 +106,14 @@ if JIT_ENABLED:
     store_i32 = _make_store(32)
     store_i64 = _make_store(64)
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def load_u64_native(typing: Any, data: Any, position: Any) -> Any:
         """Eight bytes in the machine's order, for checksums and hashes."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), _I64.as_pointer())
+            pointer = builder.bitcast(
+                _address(context, builder, signature.args[0], args[0], args[1]), _I64.as_pointer()
+            )
             return builder.load(pointer, align=1)
 
         return types.uint64(data, types.int64), codegen
@@ -107,8 +123,10 @@ if JIT_ENABLED:
         """Sums wrap around as Java's do; machine integers do so by themselves."""
         return value
 
-    @intrinsic  # type: ignore[misc]
-    def copy_bytes(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any, count: Any) -> Any:
+    @intrinsic
+    def copy_bytes(
+        typing: Any, target: Any, target_position: Any, source: Any, source_position: Any, count: Any
+    ) -> Any:
         """memcpy: the two ranges do not overlap."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -119,8 +137,30 @@ if JIT_ENABLED:
 
         return types.void(target, types.int64, source, types.int64, types.int64), codegen
 
-    @intrinsic  # type: ignore[misc]
-    def call_block(typing: Any, function: Any, source: Any, source_position: Any, size: Any, target: Any, target_position: Any, capacity: Any) -> Any:  # noqa: E501
+    @intrinsic
+    def move16(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any) -> Any:
+        """Copy exactly 16 bytes: one load, one store."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.VectorType(_I64, 2).as_pointer()
+            origin = builder.bitcast(_address(context, builder, signature.args[2], args[2], args[3]), kind)
+            destination = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind)
+            builder.store(builder.load(origin, align=1), destination, align=1)
+            return context.get_dummy_value()
+
+        return types.void(target, types.int64, source, types.int64), codegen
+
+    @intrinsic
+    def call_block(
+        typing: Any,
+        function: Any,
+        source: Any,
+        source_position: Any,
+        size: Any,
+        target: Any,
+        target_position: Any,
+        capacity: Any,
+    ) -> Any:
         """function(source, target, size, capacity), as LZ4_decompress_safe: bytes written, or negative."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -129,13 +169,25 @@ if JIT_ENABLED:
             pointer = builder.inttoptr(args[0], kind.as_pointer())
             origin = _address(context, builder, signature.args[1], args[1], args[2])
             destination = _address(context, builder, signature.args[4], args[4], args[5])
-            got = builder.call(pointer, [origin, destination, builder.trunc(args[3], _I32), builder.trunc(args[6], _I32)])
+            got = builder.call(
+                pointer, [origin, destination, builder.trunc(args[3], _I32), builder.trunc(args[6], _I32)]
+            )
             return builder.sext(got, _I64)
 
         return types.int64(types.int64, source, types.int64, types.int64, target, types.int64, types.int64), codegen
 
-    @intrinsic  # type: ignore[misc]
-    def call_zstd(typing: Any, function: Any, state: Any, source: Any, source_position: Any, size: Any, target: Any, target_position: Any, capacity: Any) -> Any:  # noqa: E501
+    @intrinsic
+    def call_zstd(
+        typing: Any,
+        function: Any,
+        state: Any,
+        source: Any,
+        source_position: Any,
+        size: Any,
+        target: Any,
+        target_position: Any,
+        capacity: Any,
+    ) -> Any:
         """ZSTD_decompressDCtx(state, target, capacity, source, size): bytes written, or minus an error code."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -182,14 +234,40 @@ else:
     def wrap_i64(value: int) -> int:
         return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
 
-    def copy_bytes(target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int, count: int) -> None:  # noqa: E501
+    def copy_bytes(
+        target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int, count: int
+    ) -> None:
         target[target_position : target_position + count] = source[source_position : source_position + count]
 
-    def call_block(function: int, source: NDArray[np.uint8], source_position: int, size: int, target: NDArray[np.uint8], target_position: int, capacity: int) -> int:  # noqa: E501
+    def move16(
+        target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int
+    ) -> None:
+        target[target_position : target_position + 16] = source[source_position : source_position + 16].copy()
+
+    def call_block(
+        function: int,
+        source: NDArray[np.uint8],
+        source_position: int,
+        size: int,
+        target: NDArray[np.uint8],
+        target_position: int,
+        capacity: int,
+    ) -> int:
         call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(function)
         return int(call(source.ctypes.data + source_position, target.ctypes.data + target_position, size, capacity))
 
-    def call_zstd(function: int, state: int, source: NDArray[np.uint8], source_position: int, size: int, target: NDArray[np.uint8], target_position: int, capacity: int) -> int:  # noqa: E501
+    def call_zstd(
+        function: int,
+        state: int,
+        source: NDArray[np.uint8],
+        source_position: int,
+        size: int,
+        target: NDArray[np.uint8],
+        target_position: int,
+        capacity: int,
+    ) -> int:
         kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
         call = ctypes.CFUNCTYPE(ctypes.c_ssize_t, *kinds)(function)
-        return int(call(state, target.ctypes.data + target_position, capacity, source.ctypes.data + source_position, size))
+        return int(
+            call(state, target.ctypes.data + target_position, capacity, source.ctypes.data + source_position, size)
+        )

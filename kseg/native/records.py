@@ -1,7 +1,8 @@
 """Decode the records of many batches into columns, in one call.
 
-The columns hold where each field lies, not the fields themselves; `gather.py` copies those that are wanted. A position below
-`len(data)` is in `data`, any other in the arena of decompressed payloads, shifted by `len(data)` (see `codecs.py`).
+The columns hold where each field lies, not the fields themselves; `gather.py` copies those that are wanted. A
+position below `len(data)` is in `data`, any other in the arena of decompressed payloads, shifted by `len(data)` (see
+`codecs.py`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _skip_headers(data: Any, p: int, end: int, count: int, totals: Any) -> int:
 
 @inlined
 def _fill_v2(
-    data: Any, start: int, end: int, shift: int, table: Any, row: int, range_start: int, range_end: int,
+    data: Any, start: int, end: int, shift: Any, table: Any, row: int, range_start: int, range_end: int,
     columns: Any, first: int, totals: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Decode one batch of magic 2 whose payload is `data[start:end]`; return (records kept so far, status)."""
@@ -189,7 +190,7 @@ def _fill_message(
 
 @inlined
 def _fill_legacy(
-    data: Any, start: int, end: int, shift: int, table: Any, row: int, range_start: int, range_end: int,
+    data: Any, start: int, end: int, shift: Any, table: Any, row: int, range_start: int, range_end: int,
     columns: Any, first: int, totals: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Decode one legacy message, or the inner messages of a wrapper; return (records kept so far, status)."""
@@ -236,8 +237,8 @@ def fill_records(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Decode the rows' payloads into `columns`; return (records, row where it stopped, status).
 
-    Only records with an offset in `[range_start, range_end)` are kept. The caller has made room for the sum of the rows'
-    COUNT; a count that its payload cannot hold is refused before anything is read. `totals` is added to.
+    Only records with an offset in `[range_start, range_end)` are kept. The caller has made room for the sum of the
+    rows' COUNT; a count that its payload cannot hold is refused before anything is read. `totals` is added to.
     """
     filled = 0
     shift = np.int64(data.shape[0])

@@ -1,7 +1,7 @@
 """Raw snappy blocks.
 
-The package's decoder is fast but has no C entry, and a Python call costs more than a small block; this one runs inside the
-kernels (see docs/adr on codecs).
+The package's decoder is fast but has no C entry, and a Python call costs more than a small block; this one runs
+inside the kernels (see docs/adr on codecs).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kseg.native._jit import inlined, kernel
-from kseg.native.memory import copy_bytes, load_u8, store_u8
+from kseg.native.memory import copy_bytes, load_u8, move16, store_u8
 
 BAD_BLOCK: Final = -1
 NO_ROOM: Final = -2
@@ -36,9 +36,31 @@ def _little_endian(data: Any, at: int, size: int) -> int:
     return value
 
 
+@inlined
+def _repeat(out: Any, at: int, back: int, size: int, limit: int) -> None:
+    """Copy `size` bytes from `back` bytes before `at`, which may overlap: then the pattern repeats."""
+    if limit - at < size + 16:  # no room to write whole steps of 16
+        for i in range(size):
+            store_u8(out, at + i, load_u8(out, at - back + i))
+        return
+    done = 0
+    if back < 16:
+        done = min(size, 16)
+        for i in range(done):
+            store_u8(out, at + i, load_u8(out, at - back + i))
+        back *= 15 // back + 1  # a whole number of patterns, and no less than a step
+    while done < size:
+        move16(out, at + done, out, at + done - back)
+        done += 16
+
+
 @kernel
 def uncompress(data: Any, start: int, end: int, out: Any, at: int, limit: int) -> int:
-    """Decompress the raw block `data[start:end]` to `out[at:limit]`; return the end of what was written, or a code."""
+    """Decompress the raw block `data[start:end]` to `out[at:limit]`; return where it ends there, or a code.
+
+    Short pieces are copied in steps of 16 bytes that may write past their end: those bytes are written again, or are
+    behind the result but inside the caller's room.
+    """
     length, position = _uncompressed_length(data, start, end)
     if length < 0:
         return BAD_BLOCK
@@ -53,6 +75,11 @@ def uncompress(data: Any, start: int, end: int, out: Any, at: int, limit: int) -
         kind = tag & 3
         if kind == 0:
             size = (tag >> 2) + 1
+            if size <= 16 and end - position >= 16 and limit - at >= 16 and size <= last - at:
+                move16(out, at, data, position)
+                position += size
+                at += size
+                continue
             if size > 60:
                 extra = size - 60
                 if extra > end - position:
@@ -80,10 +107,6 @@ def uncompress(data: Any, start: int, end: int, out: Any, at: int, limit: int) -
             position += width
         if back == 0 or back > at - first or size > last - at:
             return BAD_BLOCK
-        if back >= size:
-            copy_bytes(out, at, out, at - back, size)
-        else:
-            for i in range(size):
-                store_u8(out, at + i, load_u8(out, at - back + i))
+        _repeat(out, at, back, size, limit)
         at += size
     return at if at == last else BAD_BLOCK

@@ -1,7 +1,7 @@
 """The batch table: one row per batch, one column per header field, as a plain int64 array.
 
-`table[COLUMN, row]`, so that each column is contiguous. Kernels fill a table that the caller owns and reuses; `new_table`
-makes one. Legacy (magic 0 and 1) entries are rows too: what they do not have is -1.
+`table[COLUMN, row]`, so that each column is contiguous. Kernels fill a table that the caller owns and reuses;
+`new_table` makes one. Legacy (magic 0 and 1) entries are rows too: what they do not have is -1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ PRODUCER_ID: Final = 10
 PRODUCER_EPOCH: Final = 11
 BASE_SEQUENCE: Final = 12
 COUNT: Final = 13  # -1 for a legacy wrapper until its content was decompressed
-MARKER_TYPE: Final = 14  # of a control batch's first record: 0 ABORT, 1 COMMIT, 2.. KRaft; -1: no control batch, or no record
+MARKER_TYPE: Final = (
+    14  # of a control batch's first record: 0 ABORT, 1 COMMIT, 2.. KRaft; -1: no control batch, or no record
+)
 COORDINATOR_EPOCH: Final = 15  # of a transaction marker, else -1
 COLUMNS: Final = 16
 

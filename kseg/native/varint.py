@@ -1,7 +1,7 @@
 """Zig-zag varints as Kafka writes them: at most 5 bytes for 32 bits, 10 for 64.
 
-An encoding is only wrong when its last allowed byte has the continuation bit, or the buffer ends; surplus high bits of the
-last byte are dropped, as Kafka drops them.
+An encoding is only wrong when its last allowed byte has the continuation bit, or the buffer ends; surplus high bits
+of the last byte are dropped, as Kafka drops them.
 """
 
 from __future__ import annotations

@@ -24,8 +24,10 @@ def _is_aborted(producer_id: int, last_offset: int, producers: Any, firsts: Any,
 
 
 @kernel
-def fill_hidden(table: Any, first_row: int, end_row: int, producers: Any, firsts: Any, markers: Any, hidden: Any) -> None:
-    """Mark control batches, and batches of the aborted transactions given: `[firsts[i], markers[i]]` of `producers[i]`."""
+def fill_hidden(
+    table: Any, first_row: int, end_row: int, producers: Any, firsts: Any, markers: Any, hidden: Any
+) -> None:
+    """Mark control batches, and those of aborted transactions: `[firsts[i], markers[i]]` of `producers[i]`."""
     for row in range(first_row, end_row):
         attributes = table[ATTRIBUTES, row]
         hidden[row] = False

@@ -96,6 +96,6 @@ def test_append_time_set_in_place_over_a_delete_horizon():
     assert header_of(table_for(data), 0).delete_horizon_ms == 51000
 
 
-@pytest.mark.parametrize(("magic", "codec", "data"), vectors.message_sets())
+@pytest.mark.parametrize(("magic", "codec", "data"), vectors.message_sets(), ids=lambda value: "" if isinstance(value, bytes) else str(value))
 def test_message_sets(magic, codec, data):
     assert decode(data) == vectors.message_records(magic)

@@ -79,8 +79,12 @@ def test_legacy_rows_equal_what_kafkas_classes_read(path):
     assert found == expected
 
 
-@pytest.mark.parametrize("columns", [["offset"], ["value", "offset"], ["topic", "partition", "offset"], ["timestamp", "key"]])
-@pytest.mark.parametrize(("folder", "name"), [("before", "tx-0"), ("cleaned", "compact-tx-0"), ("before", "mixed-codecs-0")])
+@pytest.mark.parametrize(
+    "columns", [["offset"], ["value", "offset"], ["topic", "partition", "offset"], ["timestamp", "key"]]
+)
+@pytest.mark.parametrize(
+    ("folder", "name"), [("before", "tx-0"), ("cleaned", "compact-tx-0"), ("before", "mixed-codecs-0")]
+)
 def test_a_projection_gives_the_same_values_as_the_whole(folder, name, columns):
     log = kseg.open_log(GOLDEN / folder / name)
     for isolation in ("read_uncommitted", "read_committed"):
@@ -89,7 +93,9 @@ def test_a_projection_gives_the_same_values_as_the_whole(folder, name, columns):
         assert [row for rows in part for row in rows] == [row for rows in whole for row in rows]
 
 
-@pytest.mark.parametrize(("folder", "name"), [("before", "multi-segment-0"), ("cleaned", "compact-tx-0"), ("before", "java-gzip-0")])
+@pytest.mark.parametrize(
+    ("folder", "name"), [("before", "multi-segment-0"), ("cleaned", "compact-tx-0"), ("before", "java-gzip-0")]
+)
 def test_any_range_is_a_slice_of_the_whole(folder, name):
     log = kseg.open_log(GOLDEN / folder / name)
     whole = plain_rows(log.read())

@@ -87,7 +87,9 @@ def test_rebuilt_indexes_answer_every_lookup_as_kafkas_do(oracle, tmp_path, seed
     for segment in kseg.open_log(directory).segments:
         offsets, times = rebuilt[segment.base_offset]
         theirs = OffsetIndex.parse((directory / f"{segment.base_offset:020d}.index").read_bytes(), segment.base_offset)
-        their_times = TimeIndex.parse((directory / f"{segment.base_offset:020d}.timeindex").read_bytes(), segment.base_offset)
+        their_times = TimeIndex.parse(
+            (directory / f"{segment.base_offset:020d}.timeindex").read_bytes(), segment.base_offset
+        )
         for offset in range(segment.base_offset, segment.next_offset + 1):
             assert offsets.lookup(offset) == theirs.lookup(offset)
         for timestamp in {*times.timestamps.tolist(), *their_times.timestamps.tolist()}:

@@ -31,6 +31,7 @@ CRC32C = (native.crc32c, native.crc32c_by_table)
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),
     ],
+    ids=["empty", "digits", "zeros", "ones", "rising"],
 )
 @pytest.mark.parametrize("crc", CRC32C)
 def test_known_values(crc, text, expected):

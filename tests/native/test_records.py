@@ -14,7 +14,7 @@ from tests.faults.mutations import BYTE_MUTATORS, edit_varint
 from tests.native.harness import Decoder, decode
 from tests.reference import batch as v2
 from tests.reference import legacy
-from tests.reference.errors import RejectedError
+from tests.reference.errors import GreyError, RejectedError
 from tests.reference.record import Record, encode_record
 from tests.reference.varint import encode_varint, encode_varlong
 from tests.scale import counts
@@ -194,6 +194,10 @@ def test_mutated_payloads_end_as_in_the_twin(seed):
     assert accepted > 0
 
 
+def str_of_offsets(value):
+    return "-".join(map(str, value)) if isinstance(value, list) else "offsets"
+
+
 def relative(*offsets):
     return b"".join(legacy.encode_message(Record(offset, 50 + offset, b"k", b"v"), 1) for offset in offsets)
 
@@ -214,9 +218,10 @@ def wrapper(offset, inner, *, magic=1, flags=0, timestamp=777):
         (wrapper(7, relative(5, 6, 7), magic=0), [5, 6, 7]),
         (wrapper(99, relative(5, 6, 7), magic=0), [5, 6, 7]),
         (wrapper(7, relative(7)), [7]),
-        (wrapper(102, relative(0, 1, 2) + relative(3)[:-1]), [101, 102, 103][0:0] + [100, 101, 102]),
+        (wrapper(102, relative(0, 1, 2) + relative(3)[:-1]), [100, 101, 102]),
         (wrapper(102, relative(0, 1, 2) + b"\x00" * 11), [100, 101, 102]),
     ],
+    ids=str_of_offsets,
 )
 def test_offsets_of_wrapped_messages(entry, offsets):
     assert [record.offset for record in legacy.read_entry(entry)] == offsets
@@ -253,6 +258,7 @@ def test_append_time_of_a_wrapper_overrides_its_messages():
         legacy.repair(relative(0)[:26] + b"\x7f\xff\xff\xff" + relative(0)[30:]),
         legacy.repair(relative(0)[:8] + b"\x00\x00\x00\x0e" + relative(0)[12:26]),
     ],
+    ids=range(12),
 )
 def test_legacy_entries_that_are_refused(entry):
     if len(entry) - 12 != int.from_bytes(entry[8:12], "big"):
@@ -278,6 +284,8 @@ def test_any_content_of_a_wrapper_ends_as_in_the_twin(tail, magic, offset):
     entry = wrapper(offset, relative(1) + tail, magic=magic)
     try:
         expected = legacy.read_entry(entry)
+    except GreyError:
+        return
     except RejectedError:
         expected = None
     assert by_kernel(entry) == expected

@@ -83,7 +83,7 @@ ELEMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("block", "expected"), ELEMENTS)
+@pytest.mark.parametrize(("block", "expected"), ELEMENTS, ids=range(len(ELEMENTS)))
 def test_every_kind_of_element(block, expected):
     assert run(block) == expected == by_library(block)
 
@@ -110,6 +110,7 @@ def test_every_kind_of_element(block, expected):
         b"\xff\xff\xff\xff\xff\x01" + literal(b"abcd"),
         length(4) + literal(b"abcd") + b"\x00",
     ],
+    ids=range(18),
 )
 def test_what_is_refused(block):
     assert run(block) is None

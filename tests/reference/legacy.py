@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tests.reference import codecs
 from tests.reference.batch import walk
-from tests.reference.errors import RejectedError
+from tests.reference.errors import GreyError, RejectedError
 from tests.reference.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
 
 MIN_SIZE = 14
@@ -92,15 +92,15 @@ def _take(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def read_message(entry: bytes, *, inner: bool = False) -> Message:
-    """Read one whole entry; inside a wrapper Kafka takes every magic but 0 for 1."""
+    """Read one whole entry."""
     body = entry[12:]
     if len(body) < MIN_SIZE:
         raise RejectedError(f"message of {len(body)} bytes")
     magic, attributes = body[4], body[5]
-    if magic not in (0, 1) and not inner:
-        raise RejectedError(f"magic {magic}")
+    if magic not in (0, 1):
+        raise (GreyError if inner else RejectedError)(f"magic {magic}")  # inside a wrapper Kafka takes any for a 1
     position, timestamp = 6, -1
-    if magic != 0:
+    if magic == 1:
         timestamp, position = int.from_bytes(body[6:14], "big", signed=True), 14
     key, position = _take(body, position)
     value, _ = _take(body, position)

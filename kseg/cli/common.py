@@ -1,0 +1,74 @@
+"""What several verbs share: arguments, and the partitions that a path stands for."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from typing import Final
+
+from kseg.errors import LogError, OptionError
+from kseg.log.logdir import open_dir
+from kseg.log.partition import Log, open_log
+
+_EPOCH_MS = re.compile(r"[0-9]+")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare --json."""
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, for programs")
+
+
+def add_path(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare the path that every verb takes."""
+    parser.add_argument("path", metavar="PATH", help=text)
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch from a number of them or from ISO 8601; UTC where no zone is named."""
+    if _EPOCH_MS.fullmatch(text):
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither ISO 8601 (2026-01-31T12:00:00Z) nor milliseconds since the epoch"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def parse_count(text: str) -> int:
+    """A number that is not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return int(text)
+
+
+def find_logs(path: str, *, topic: str | None = None, partition: int | None = None) -> list[Log]:
+    """The partitions at a path, by topic and number: a partition directory, a log directory, or a tree of them.
+
+    Raises:
+        OptionError: There is none, or none of the topic and partition that were asked for.
+    """
+    found = open_dir(path).partitions or _unnamed(path)
+    if not found:
+        raise OptionError(f"no partitions in {path}")
+    wanted = [
+        log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)
+    ]
+    if not wanted:
+        what = "-".join(str(part) for part in (topic, partition) if part is not None)
+        raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")
+    return wanted
+
+
+def _unnamed(path: str) -> list[Log]:
+    """A directory of segments whose name does not tell its topic, such as a copy of one partition."""
+    try:
+        return [open_log(path)]
+    except LogError:
+        return []

@@ -1,0 +1,156 @@
+"""What the command line writes: lines of JSON, tables and text on stdout, messages on stderr."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+from kseg.errors import KsegError
+
+SOUND: Final = 0
+DAMAGED: Final = 1
+WRONG: Final = 2
+LOCKED: Final = 3
+ELLIPSIS: Final = "…"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), check_circular=False)
+
+
+class Output:
+    """Where a verb writes; `status` becomes 1 once damage was told."""
+
+    def __init__(self, stream: BinaryIO | None = None, *, width: int | None = None) -> None:
+        self._stream = stream or sys.stdout.buffer
+        self.width = width or shutil.get_terminal_size((80, 24)).columns
+        self.status = SOUND
+
+    def write(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._stream.write(data)
+
+    def line(self, text: str) -> None:
+        """Write a line of text."""
+        self._stream.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def json(self, value: Any) -> None:
+        """Write a JSON object as a line."""
+        self._stream.write(_JSON.encode(value).encode("ascii") + b"\n")
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        """Write a table that fits the terminal."""
+        for text in format_table(columns, rows, self.width):
+            self.line(text)
+
+    def note(self, message: str) -> None:
+        """Tell people something on stderr."""
+        self.flush()  # so that a message stands behind what was written before it
+        print(f"kseg: {visible(message, keep_backslash=True)}", file=sys.stderr, flush=True)
+
+    def damage(self, error: KsegError) -> None:
+        """Tell what is damaged, and go on."""
+        self.note(str(error))
+        self.status = DAMAGED
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        self._stream.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        at_least: How narrow text may become where the terminal is too narrow; None: never cut.
+        droppable: May be left out, the highest number first, where cutting does not help.
+    """
+
+    title: str
+    right: bool = False
+    at_least: int | None = None
+    droppable: int = 0
+
+
+def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> list[str]:
+    """Lay out a table in at most `width` characters a line: cut text, then leave columns out, then cut lines."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    kept = list(range(len(columns)))
+    widths = [max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
+    floors = [
+        w if c.at_least is None else min(w, max(c.at_least, len(c.title))) for w, c in zip(widths, columns, strict=True)
+    ]
+    while sum(floors[i] for i in kept) + 2 * (len(kept) - 1) > width:
+        candidates = [i for i in kept if columns[i].droppable]
+        if not candidates:
+            break
+        kept.remove(max(candidates, key=lambda i: columns[i].droppable))
+    excess = sum(widths[i] for i in kept) + 2 * (len(kept) - 1) - width
+    for i in sorted(kept, key=lambda i: -columns[i].droppable):  # what matters least is cut first
+        cut = min(max(excess, 0), widths[i] - floors[i])
+        widths[i] -= cut
+        excess -= cut
+    lines = [[column.title for column in columns], *cells]
+    return [
+        clip("  ".join(_padded(row[i], widths[i], columns[i].right) for i in kept).rstrip(), width) for row in lines
+    ]
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else visible(str(value))
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    text = clip(text, width)
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def clip(text: str, width: int) -> str:
+    """Cut text to a width, with an ellipsis where something is missing."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + ELLIPSIS
+
+
+def visible(text: str, *, keep_backslash: bool = False) -> str:
+    """Escape what would not be seen or would steer a terminal; such bytes are in keys, values and names of strangers."""
+    if text.isprintable() and (keep_backslash or "\\" not in text):
+        return text
+    return "".join(_visible_char(char, keep_backslash) for char in text)
+
+
+def _visible_char(char: str, keep_backslash: bool) -> str:
+    if char.isprintable() and (keep_backslash or char != "\\"):
+        return char
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return _ESCAPES.get(char) or (
+        f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
+
+
+def format_size(size: int) -> str:
+    """Bytes for people: `512 B`, `1.4 MiB`."""
+    value = float(size)
+    unit = _UNITS[0]
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def format_time(ts_ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC; the number itself where no calendar has it."""
+    if ts_ms < 0:
+        return "-" if ts_ms == -1 else str(ts_ms)
+    try:
+        moment = _EPOCH + datetime.timedelta(milliseconds=ts_ms)
+    except OverflowError:
+        return str(ts_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ts_ms % 1000:03d}Z"

@@ -1,0 +1,178 @@
+"""Open an existing partition for appending: look first, then change.
+
+`inspect` only reads, and refuses what an appender must not touch. `take_over` makes the log ready: the torn tail is cut off,
+snapshots that lie behind the log's end are deleted, epochs that begin there are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from kseg import durable
+from kseg.errors import IndexFileError, LogError
+from kseg.index.epoch import LeaderEpochs
+from kseg.index.txn import TxnIndex
+from kseg.log.checkpoints import CheckpointKind, read_checkpoints, read_leader_epochs, write_leader_epochs
+from kseg.log.config import LogConfig
+from kseg.log.files import live_files, snapshot_offsets
+from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
+from kseg.log.producers import ProducerState
+from kseg.log.segment import Segment
+from kseg.log.visibility import replay_producers
+from kseg.log.walk import BatchWalker, ReadOptions
+from kseg.log.writer_segment import ActiveSegment
+from kseg.log.writer_session import WriteSession
+from kseg.log.writer_tail import RECOVER_HINT, Tail, check_flushed, scan_tail
+from kseg.native import table as t
+from kseg.storage import Entry, LocalStore
+
+_MAX_BATCH_BYTES = 0x7FFFFFFF  # whatever a broker took, an appender has to take
+
+
+@dataclass(slots=True)
+class FoundLog:
+    """What `inspect` found; `tail` is None where there are no segments."""
+
+    start_offset: int
+    next_offset: int
+    segments: list[Segment]
+    tail: Tail | None
+    aborted: TxnIndex
+    producers: ProducerState
+    epochs: LeaderEpochs
+    stored_epochs: LeaderEpochs | None
+    snapshots: list[int]
+
+    @property
+    def torn_bytes(self) -> int:
+        """Bytes at the end of the log that are no sound batch."""
+        return 0 if self.tail is None else self.tail.torn_bytes
+
+    @property
+    def bases(self) -> set[int]:
+        """Base offsets of the segments."""
+        return {segment.base_offset for segment in self.segments}
+
+
+def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundLog:
+    """Scan the last segment as a broker does that starts, and all that the next batch depends on; change nothing.
+
+    Raises:
+        LogError: A replacement of segments was interrupted.
+        FormatError: There is damage that is more than a torn tail.
+    """
+    store = LocalStore()
+    entries = store.list(str(directory))
+    _refuse_swaps(entries, directory)
+    session.check_checkpoints()
+    segments = _segments(entries, directory)
+    snapshots = snapshot_offsets(entries)
+    log_start = read_checkpoints(store, str(directory.parent)).get(CheckpointKind.LOG_START, session.tp) or 0
+    stored = read_leader_epochs(store, str(directory))
+    if not segments:
+        epochs = stored or LeaderEpochs()
+        return FoundLog(
+            log_start, log_start, [], None, TxnIndex.of(()), ProducerState(log_start), epochs, stored, snapshots
+        )
+    _check_unflushed(segments, session)
+    last = segments[-1]
+    producers = replay_producers(segments, snapshots, upto=last.base_offset)
+    producers.take_aborted()
+    epochs = _epochs_before(segments, stored)
+    tail = scan_tail(last, config.index_interval_bytes, producers, epochs)
+    aborted = producers.take_aborted()
+    start = max(log_start, segments[0].base_offset)
+    end = max(tail.next_offset, start)
+    newer = _newer_state(last, snapshots, tail)
+    return FoundLog(
+        start, end, segments, tail, aborted, newer or producers, tail.epochs.truncate_from_end(end), stored, snapshots
+    )
+
+
+def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: int) -> ActiveSegment:
+    """Make the log that was found ready for appending."""
+    for offset in stray_snapshots(found.snapshots, found.bases, found.next_offset):
+        durable.unlink(directory / segment_file_name(offset, FileKind.SNAPSHOT))
+    if found.tail is None:
+        active = ActiveSegment.create(directory, found.next_offset, config, now_ms=now_ms)
+    else:
+        active = ActiveSegment.reopen(directory, config, found.tail.builder, aborted=found.aborted, now_ms=now_ms)
+    if found.epochs != (found.stored_epochs or LeaderEpochs()):
+        write_leader_epochs(str(directory), found.epochs)
+    return active
+
+
+def stray_snapshots(snapshots: list[int], bases: set[int], end_offset: int) -> list[int]:
+    """Snapshots that a broker would delete when it loads the log.
+
+    Those of segments stay, and of the others the newest one behind the last segment's base: the last shutdown's.
+    """
+    others = [offset for offset in snapshots if offset not in bases]
+    kept = max((offset for offset in others if max(bases, default=0) < offset <= end_offset), default=None)
+    return [offset for offset in others if offset != kept]
+
+
+def _refuse_swaps(entries: list[Entry], directory: Path) -> None:
+    for entry in entries:
+        name = parse_segment_file(entry.name)
+        if name is not None and name.state is FileState.SWAP:
+            message = "a replacement of segments was interrupted here"
+            raise LogError(message, path=str(directory / entry.name), hint="run 'kseg recover' to carry it to its end")
+
+
+def _segments(entries: list[Entry], directory: Path) -> list[Segment]:
+    files = live_files(entries, lambda _, base: base)
+    options = ReadOptions(max_batch_bytes=_MAX_BATCH_BYTES)
+    last = max(files, default=-1)
+    return [
+        Segment(LocalStore(), str(directory), base, found, base == last, options) for base, found in files.items()
+    ]
+
+
+def _check_unflushed(segments: list[Segment], session: WriteSession) -> None:
+    """After a crash, check what a broker would recover besides the last segment, and force it to the disk.
+
+    At the end the recovery point moves to the log's end, which says of all these segments that they are sound.
+    """
+    flushed = session.recovery_point()
+    if flushed is None or session.was_clean:
+        return
+    for segment, following in zip(segments[:-1], segments[1:], strict=True):
+        if following.base_offset > flushed:
+            check_flushed(segment)
+            durable.fsync_file(segment.path)
+
+
+def _epochs_before(segments: list[Segment], stored: LeaderEpochs | None) -> LeaderEpochs:
+    """The epochs up to the last segment; from the batches where no checkpoint is there."""
+    if stored is not None:
+        return stored
+    epochs = LeaderEpochs()
+    for segment in segments[:-1]:
+        with segment.open() as file:
+            for chunk in segment.walk(file):
+                epochs = epochs.assign_batches(chunk.table, chunk.rows)
+    return epochs
+
+
+def _newer_state(last: Segment, snapshots: list[int], tail: Tail) -> ProducerState | None:
+    """Producers by a snapshot inside the last segment: it knows some whose batches retention has deleted since."""
+    store = LocalStore()
+    for offset in snapshots:
+        if not last.base_offset < offset <= tail.next_offset:
+            continue
+        path = store.join(last.directory, segment_file_name(offset, FileKind.SNAPSHOT))
+        with contextlib.suppress(IndexFileError):  # torn snapshots are normal after a crash
+            state = ProducerState.from_snapshot(store.read(path), offset, path)
+            with last.open() as file:
+                for chunk in BatchWalker(file, last.options, end=tail.builder.size, check=False):
+                    first = int((chunk.table[t.LAST_OFFSET, : chunk.rows] < offset).sum())
+                    state.add(chunk.table, chunk.rows - first, first_row=first, strict=False)
+            state.take_aborted()
+            return state
+    return None
+
+
+__all__ = ["RECOVER_HINT", "FoundLog", "inspect", "stray_snapshots", "take_over"]

@@ -1,0 +1,136 @@
+"""The right of this process to change a log directory: its lock, and its clean-shutdown marker.
+
+All writers of one process share a session per log directory, because what it guards is shared: POSIX locks belong to the
+process, and a marker that one writer puts back while another still writes would tell a broker to check nothing. So the
+marker goes before the first change of the first writer, and comes back, with the same content, behind the last change of the
+last one; not at all if any of them failed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from kseg import durable
+from kseg.errors import LockedError
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
+from kseg.log.lock import DirLock
+from kseg.log.metadata import remove_clean_shutdown, restore_clean_shutdown
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+
+_MOVED_ALONG = (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK)
+
+
+class _Shared:
+    """What the sessions of one log directory have in common."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.log_dir = log_dir
+        self.lock = DirLock(log_dir)
+        self.partitions: set[str] = set()
+        self.marker: bytes | None = None
+        self.changing = False
+        self.failed = False
+
+
+_open: dict[Path, _Shared] = {}
+_guard = threading.RLock()
+
+
+def _forget_in_child() -> None:
+    """A forked child holds none of its parent's locks."""
+    global _guard
+    _guard = threading.RLock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class WriteSession:
+    """One partition's share in the right to change its log directory, from the constructor to `end`."""
+
+    def __init__(self, log_dir: Path, tp: TopicPartition) -> None:
+        """Take the lock; nothing is changed yet.
+
+        Raises:
+            LockedError: A broker or another process holds the directory, or this process writes the partition already.
+        """
+        self.tp = tp
+        key = log_dir.resolve()
+        with _guard:
+            shared = _open.get(key) or _Shared(key)
+            if str(tp) in shared.partitions:
+                raise LockedError(f"{tp} is open for writing in this process already", path=str(log_dir))
+            shared.lock.acquire()
+            shared.partitions.add(str(tp))
+            _open[key] = shared
+        self._shared: _Shared | None = shared
+
+    @property
+    def _log_dir(self) -> str:
+        return "" if self._shared is None else str(self._shared.log_dir)
+
+    def begin_changes(self) -> None:
+        """Take the clean-shutdown marker away, durably: called before the first change."""
+        with _guard:
+            shared = self._shared
+            if shared is not None and not shared.changing:
+                shared.marker = remove_clean_shutdown(self._log_dir)
+                shared.changing = True
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the directory was shut down cleanly before this process changed it."""
+        with _guard:
+            shared = self._shared
+            if shared is None:
+                return False
+            if shared.changing:
+                return shared.marker is not None
+            return LocalStore().stat(str(Path(self._log_dir, ".kafka_cleanshutdown"))) is not None
+
+    def recovery_point(self) -> int | None:
+        """Up to where the checkpoint says that the log was flushed; None where the directory keeps no such checkpoint."""
+        offsets = read_checkpoint(LocalStore(), self._log_dir, CheckpointKind.RECOVERY_POINT)
+        return None if offsets is None else offsets.get(self.tp, 0)
+
+    def check_checkpoints(self) -> None:
+        """Find out now, and not when all is written, that a checkpoint file cannot be updated."""
+        for kind in _MOVED_ALONG:
+            read_checkpoint(LocalStore(), self._log_dir, kind)
+
+    def move_checkpoints(self, end_offset: int) -> None:
+        """Say in the checkpoint files that are there that the log is flushed and replicated up to `end_offset`."""
+        with _guard:
+            for kind in _MOVED_ALONG:
+                if LocalStore().stat(str(Path(self._log_dir, kind.value))) is not None:
+                    update_checkpoint(self._log_dir, kind, {self.tp: end_offset})
+
+    def end(self, *, failed: bool) -> None:
+        """Give the share back; the last one puts the marker back if nobody failed. A second call does nothing."""
+        with _guard:
+            shared, self._shared = self._shared, None
+            if shared is None:
+                return
+            shared.partitions.discard(str(self.tp))
+            shared.failed |= failed
+            if shared.partitions:
+                return
+            del _open[shared.log_dir]
+            try:
+                if not shared.failed:
+                    restore_clean_shutdown(str(shared.log_dir), shared.marker)
+            finally:
+                shared.lock.release()
+
+
+def make_log_dir(path: Path) -> None:
+    """Make a directory and what is missing above it, durably."""
+    if path.is_dir():
+        return
+    make_log_dir(path.parent)
+    durable.make_dir(path, exist_ok=True)
+    durable.fsync_dir(path.parent)
