@@ -6,6 +6,7 @@ import datetime
 import json
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -80,9 +81,9 @@ class Column:
 
 def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> list[str]:
     """Lay out a table in at most `width` characters a line: cut text, then leave columns out, then cut lines."""
-    cells = [[_cell(value) for value in row] for row in rows]
+    body = [[_cell(value) for value in row] for row in rows]
     kept = list(range(len(columns)))
-    widths = [max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
+    widths = [max([len(column.title), *(cells(row[i]) for row in body)]) for i, column in enumerate(columns)]
     floors = [
         w if c.at_least is None else min(w, max(c.at_least, len(c.title))) for w, c in zip(widths, columns, strict=True)
     ]
@@ -96,7 +97,7 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], wi
         cut = min(max(excess, 0), widths[i] - floors[i])
         widths[i] -= cut
         excess -= cut
-    lines = [[column.title for column in columns], *cells]
+    lines = [[column.title for column in columns], *body]
     return [
         clip("  ".join(_padded(row[i], widths[i], columns[i].right) for i in kept).rstrip(), width) for row in lines
     ]
@@ -108,12 +109,33 @@ def _cell(value: object) -> str:
 
 def _padded(text: str, width: int, right: bool) -> str:
     text = clip(text, width)
-    return text.rjust(width) if right else text.ljust(width)
+    padding = " " * (width - cells(text))
+    return padding + text if right else text + padding
+
+
+def cells(text: str) -> int:
+    """How many places of a terminal a text takes: two for most East Asian characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells_of(char) for char in text)
+
+
+def _cells_of(char: str) -> int:
+    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def clip(text: str, width: int) -> str:
     """Cut text to a width, with an ellipsis where something is missing."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + ELLIPSIS
+    if cells(text) <= width:
+        return text
+    left = width - 1
+    kept = []
+    for char in text:
+        left -= _cells_of(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + ELLIPSIS
 
 
 def visible(text: str, *, keep_backslash: bool = False) -> str:

@@ -17,7 +17,7 @@ from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
 from kseg.log.names import FileKind
-from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, check_order
 from kseg.native import table as t
 from kseg.storage import Entry, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
@@ -68,7 +68,7 @@ class Segment:
         with self.open() as file:
             last = self.base_offset - 1
             for chunk in self.walk(file, start=self._checked_position(file, *self._last_entry())):
-                last = int(chunk.table[t.LAST_OFFSET, chunk.rows - 1])
+                last = check_order(chunk, self.base_offset, last, self.path)
         return last + 1
 
     @functools.cached_property

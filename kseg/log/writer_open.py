@@ -7,6 +7,7 @@ snapshots that lie behind the log's end are deleted, epochs that begin there are
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,11 @@ from kseg.log.visibility import replay_producers
 from kseg.log.walk import BatchWalker, ReadOptions
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
-from kseg.log.writer_tail import RECOVER_HINT, Tail, check_flushed, scan_tail
+from kseg.log.writer_tail import Tail, check_flushed, scan_tail
 from kseg.native import table as t
 from kseg.storage import Entry, LocalStore
+
+logger = logging.getLogger(__name__)
 
 _MAX_BATCH_BYTES = 0x7FFFFFFF  # whatever a broker took, an appender has to take
 
@@ -44,6 +47,12 @@ class FoundLog:
     epochs: LeaderEpochs
     stored_epochs: LeaderEpochs | None
     snapshots: list[int]
+
+    @property
+    def latest_epoch(self) -> int:
+        """The last epoch that the log has heard of, -1 where there is none: a leader may have begun without writing."""
+        known = (*self.epochs.entries, *(self.stored_epochs or LeaderEpochs()).entries)
+        return max((entry.epoch for entry in known), default=-1)
 
     @property
     def torn_bytes(self) -> int:
@@ -70,7 +79,7 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     segments = _segments(entries, directory)
     snapshots = snapshot_offsets(entries)
     log_start = read_checkpoints(store, str(directory.parent)).get(CheckpointKind.LOG_START, session.tp) or 0
-    stored = read_leader_epochs(store, str(directory))
+    stored = _stored_epochs(directory)
     if not segments:
         epochs = stored or LeaderEpochs()
         return FoundLog(
@@ -145,6 +154,15 @@ def _check_unflushed(segments: list[Segment], session: WriteSession) -> None:
             durable.fsync_file(segment.path)
 
 
+def _stored_epochs(directory: Path) -> LeaderEpochs | None:
+    """The leader-epoch-checkpoint; one that is broken counts as missing, for it can be rebuilt."""
+    try:
+        return read_leader_epochs(LocalStore(), str(directory))
+    except IndexFileError as error:
+        logger.warning("%s; it is rebuilt from the batches", error)
+        return None
+
+
 def _epochs_before(segments: list[Segment], stored: LeaderEpochs | None) -> LeaderEpochs:
     """The epochs up to the last segment; from the batches where no checkpoint is there."""
     if stored is not None:
@@ -173,6 +191,3 @@ def _newer_state(last: Segment, snapshots: list[int], tail: Tail) -> ProducerSta
             state.take_aborted()
             return state
     return None
-
-
-__all__ = ["RECOVER_HINT", "FoundLog", "inspect", "stray_snapshots", "take_over"]

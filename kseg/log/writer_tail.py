@@ -20,7 +20,6 @@ from kseg.log.segment import Segment
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, check_order
 from kseg.native import table as t
 from kseg.storage import RandomFile
-from kseg.types import NO_TIMESTAMP
 
 RECOVER_HINT = "run 'kseg recover' to see what can be saved"
 
@@ -45,17 +44,19 @@ def scan_tail(segment: Segment, interval_bytes: int, producers: ProducerState, e
     last = segment.base_offset - 1
     problem: FormatError | None = None
     with segment.open() as file:
-        walker = segment.walk(file, check=True)
-        try:
-            for chunk in walker:
-                last = check_order(chunk, segment.base_offset, last, segment.path)
-                builder.add(chunk.table, chunk.rows)
-                producers.add(chunk.table, chunk.rows, strict=False)
-                epochs = epochs.assign_batches(chunk.table, chunk.rows)
-        except FormatError as error:
-            problem = error
-        if problem is not None and problem.position != builder.size:  # not where the walk ended: offsets fall back
-            raise problem
+        chunks = iter(segment.walk(file, check=True))
+        while True:
+            try:
+                chunk = next(chunks)
+            except StopIteration:
+                break
+            except FormatError as error:
+                problem = error
+                break
+            last = check_order(chunk, segment.base_offset, last, segment.path)
+            builder.add(chunk.table, chunk.rows)
+            producers.add(chunk.table, chunk.rows, strict=False)
+            epochs = epochs.assign_batches(chunk.table, chunk.rows)
         if builder.size < file.size:
             sound = find_batch(segment, file, builder.size + 1, last + 1)
             if sound is not None:
@@ -102,14 +103,6 @@ def _is_sound(segment: Segment, file: RandomFile, position: int) -> bool:
         return next(iter(BatchWalker(file, segment.options, start=position, hint=t.HEADER_SIZE)), None) is not None
     except FormatError:
         return False
-
-
-def first_timestamp(segment: Segment) -> int:
-    """The greatest timestamp of a segment's first batch, -1 where there is none."""
-    with segment.open() as file:
-        for chunk in segment.walk(file):
-            return int(chunk.table[t.MAX_TIMESTAMP, 0])
-    return NO_TIMESTAMP
 
 
 def check_flushed(segment: Segment) -> None:

@@ -1,0 +1,69 @@
+"""Results as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def print_table(name: str, rows: list[Row]) -> None:
+    """One line per case: rates and ratios, or bytes."""
+    if not rows:
+        return
+    lines = _ratio_lines(rows) if "ratios" in rows[0] else _check_lines(rows)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    print(f"\n{name}")
+    for line in lines:
+        first, *rest = (text.ljust(width) if not at else text.rjust(width) for at, (text, width) in _pairs(line, widths))
+        print(f"  {first}  {'  '.join(rest)}")
+
+
+def _pairs(line: list[str], widths: list[int]) -> Iterator[tuple[int, tuple[str, int]]]:
+    return enumerate(zip(line, widths, strict=True))
+
+
+def _ratio_lines(rows: list[Row]) -> list[list[str]]:
+    names = list(rows[0]["records_per_second"])
+    head = ["case", *(f"{name} M/s" for name in names), *(f"/ {name}" for name in names[1:])]
+    lines = [head]
+    for row in rows:
+        rates = [f"{row['records_per_second'][name] / 1e6:.3f}" for name in names]
+        lines.append([row["case"], *rates, *(_ratio_text(row["ratios"][name]) for name in names[1:])])
+    return lines
+
+
+def _ratio_text(entry: Row) -> str:
+    if "met" not in entry:
+        return f"{entry['best']:.2f}"
+    return f"{entry['best']:.2f} {'ok' if entry['met'] else f'< {entry["goal"]:.2f}'}"
+
+
+def _check_lines(rows: list[Row]) -> list[list[str]]:
+    fields = [key for key in rows[0] if key not in ("case", "checks")]
+    lines = [["case", *fields, *rows[0]["checks"], "goal", ""]]
+    for row in rows:
+        (check,) = row["checks"].values()
+        numbers = [f"{row[key]:,}" for key in fields]
+        verdict = "ok" if check["met"] else "NOT MET"
+        lines.append([row["case"], *numbers, f"{check['value']:,}", f"{check['goal']:,}", verdict])
+    return lines
+
+
+def _verdicts(rows: list[Row]) -> Iterator[tuple[str, bool]]:
+    for row in rows:
+        for against, entry in row.get("ratios", {}).items():
+            if "met" in entry:
+                yield f"{row['case']} against {against}: {entry['best']:.2f}, goal {entry['goal']:.2f}", entry["met"]
+        for what, check in row.get("checks", {}).items():
+            yield f"{row['case']}, {what}: {check['value']:,}, goal {check['goal']:,}", check["met"]
+
+
+def print_summary(benchmarks: dict[str, list[Row]]) -> None:
+    """How many goals are met, and which are not."""
+    verdicts = [(f"{name}: {text}", met) for name, rows in benchmarks.items() for text, met in _verdicts(rows)]
+    missed = [text for text, met in verdicts if not met]
+    print(f"\n{len(verdicts) - len(missed)} of {len(verdicts)} goals met")
+    for text in missed:
+        print(f"  not met: {text}")

@@ -1,0 +1,86 @@
+"""`kseg dump`: any file of a log as it is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from kseg.cli.common import add_json, add_path
+from kseg.cli.dump_batches import BatchPrinter
+from kseg.cli.dump_files import FORMATS, KNOWN_FILES, SegmentName, parse_segment_name, render
+from kseg.cli.render import Output
+from kseg.errors import OptionError, StorageError
+from kseg.log.names import METADATA_TOPIC, FileKind, FileState, parse_partition_dir, parse_segment_file
+from kseg.log.walk import ReadOptions
+from kseg.storage import Store, open_store
+
+EXAMPLE: Final = """example:
+  kseg dump /var/lib/kafka/data/orders-0/00000000000000042000.log --records
+"""
+_CHECKPOINT: Final = ".checkpoint"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_path(
+        parser,
+        f"a partition (all its .log files, by name), or a file: {KNOWN_FILES}, *.checkpoint (metadata snapshots); "
+        "segment files also with .swap, .cleaned, .deleted",
+    )
+    parser.add_argument("--records", action="store_true", help="show the records of each batch too")
+    parser.add_argument(
+        "--decode",
+        action="store_true",
+        help="with --records --json: add what control records and records of internal topics mean, as 'decoded' "
+        "(text for people always has it)",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Show a file, or all log files of a partition."""
+    if args.decode and not args.records:
+        raise OptionError("--decode needs --records")
+    store, path = open_store(args.path)
+    entry = store.stat(path)
+    if entry is None:
+        raise StorageError("no such file or directory", path=args.path)
+    options = ReadOptions()
+    for file_path, segment in _log_files(store, path) if entry.is_dir else _one_file(path):
+        if segment is not None and segment.kind is not FileKind.LOG:
+            render(segment.kind, store.read(file_path), file_path, segment.base_offset, args.json, out)
+        elif segment is None and not file_path.endswith(_CHECKPOINT):
+            render(os.path.basename(file_path), store.read(file_path), file_path, 0, args.json, out)
+        else:
+            base = None if segment is None else segment.base_offset
+            printer = BatchPrinter(out, base, _topic_of(file_path), as_json=args.json, records=args.records, decode=args.decode)
+            with store.open(file_path) as file:
+                printer.print_file(file, options, titled=entry.is_dir and not args.json)
+
+
+def _log_files(store: Store, directory: str) -> Iterator[tuple[str, SegmentName | None]]:
+    """Every live .log file, by name; what a broker is replacing or deleting can be shown by its own name."""
+    names = [entry.name for entry in store.list(directory) if not entry.is_dir]
+    logs = [name for name in names if (file := parse_segment_file(name)) and file.kind is FileKind.LOG]
+    live = [name for name in logs if name.endswith(FileKind.LOG.value + FileState.LIVE.value)]
+    if not live:
+        raise OptionError(f"no .log file in {directory}", hint="give a partition directory, or a file")
+    for name in sorted(live):
+        yield store.join(directory, name), parse_segment_name(name)
+
+
+def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
+    name = os.path.basename(path)
+    segment = parse_segment_name(name)
+    if segment is None and name not in FORMATS and not name.endswith(_CHECKPOINT):
+        raise OptionError(f"{path}: no file of a log has such a name; known are {KNOWN_FILES}, *.checkpoint")
+    yield path, segment
+
+
+def _topic_of(path: str) -> str | None:
+    if path.endswith(_CHECKPOINT):
+        return METADATA_TOPIC
+    found = parse_partition_dir(os.path.basename(os.path.dirname(os.path.abspath(path))))
+    return None if found is None else found.topic_partition.topic

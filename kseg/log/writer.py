@@ -1,0 +1,284 @@
+"""Write a partition: Arrow in, segments out, as a broker would have written them.
+
+    with kseg.create_log("data/orders-0") as log:
+        log.append(table, codec="zstd")
+
+What a crash leaves at any moment is a log that ends in whole batches or a torn one, and that a broker, or `append_to`,
+recovers; `close` makes everything durable.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from kseg import durable
+from kseg.errors import KsegError, LogError, OptionError
+from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
+from kseg.log.appender import Appender
+from kseg.log.config import LogConfig
+from kseg.log.metadata import PartitionMetadata, is_uuid, write_partition_metadata
+from kseg.log.names import DirKind, parse_partition_dir
+from kseg.log.writer_input import ArrowData, iter_pieces
+from kseg.log.writer_open import FoundLog, inspect, take_over
+from kseg.log.writer_segment import ActiveSegment
+from kseg.log.writer_session import WriteSession, make_log_dir
+from kseg.native import table as t
+from kseg.storage import LocalStore, open_store
+from kseg.types import Codec, OffsetRange, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+_RESERVED_IDS = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
+
+
+class LogWriter:
+    """A partition, open for appending; made by `create_log` and `append_to`. Not for use by several threads at once.
+
+    As a context manager it closes itself, also when the body raises: what was appended until then stays.
+
+    Attributes:
+        truncated_bytes: How many bytes of a torn tail were cut off when the log was opened.
+    """
+
+    def __init__(self, appender: Appender, config: LogConfig, *, clock: Clock, truncated_bytes: int = 0) -> None:
+        self._appender = appender
+        self._config = config
+        self._clock = clock
+        self.truncated_bytes = truncated_bytes
+
+    def __repr__(self) -> str:
+        return f"LogWriter({str(self.path)!r}, next offset {self.next_offset})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+        return self._appender.directory
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._appender.next_offset
+
+    def append(
+        self,
+        data: ArrowData,
+        *,
+        codec: str | Codec = "none",
+        level: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        batch_records: int | None = None,
+        leader_epoch: int | None = None,
+        producer_id: int | None = None,
+        producer_epoch: int = 0,
+        base_sequence: int | None = None,
+        transactional: bool = False,
+    ) -> OffsetRange:
+        """Encode and write rows; return the offsets they got.
+
+        Columns are key, value, headers, timestamp and offset, each of which may be missing. An `offset` column gives the
+        offsets: they must rise, and holes stay holes. What stands before a row that is refused is written, in whole batches.
+
+        Args:
+            codec: none, gzip, snappy, lz4 or zstd.
+            level: Of the codec; None is Kafka's default.
+            batch_bytes: A batch is closed before its uncompressed bytes would pass this.
+            batch_records: The most records of a batch.
+            leader_epoch: By default the last one that the log knows, else 0; it cannot fall.
+            producer_id: An idempotent producer's id; together with `transactional`, a transaction's.
+            base_sequence: Of the first record; by default it follows the producer's last one.
+            transactional: The rows count once `append_marker` has committed them.
+
+        Raises:
+            OptionError: An option, a column or a value is wrong.
+            LogError: The rows contradict the log: an offset below its end, a producer outside its open transaction.
+            StorageError: Writing failed; the writer cannot be used any more.
+        """
+        appender = self._appender
+        options = BatchOptions(
+            codec=Codec.parse(codec),
+            level=level,
+            batch_bytes=min(batch_bytes, self._config.segment_bytes),
+            batch_records=MAX_COUNT if batch_records is None else batch_records,
+            timestamp_type=self._config.timestamp_type,
+            leader_epoch=appender.check_epoch(leader_epoch),
+            **appender.producer_fields(producer_id, producer_epoch, base_sequence, transactional=transactional),
+        )
+        start: int | None = None
+        for piece in iter_pieces(data, batch_bytes=options.batch_bytes, batch_records=batch_records):
+            now_ms = self._now_ms()
+            encoded = encode_batches(
+                piece, first_offset=self.next_offset, options=appender.continued(options, now_ms), now_ms=now_ms
+            )
+            if encoded.count:
+                start = int(encoded.table[t.BASE_OFFSET, 0]) if start is None else start
+                appender.write(encoded.data, encoded.table, now_ms=now_ms)
+        return OffsetRange(self.next_offset if start is None else start, self.next_offset)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        *,
+        commit: bool,
+        producer_epoch: int = 0,
+        coordinator_epoch: int = 0,
+        leader_epoch: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> OffsetRange:
+        """End a producer's transaction with a COMMIT or ABORT marker, a control record that takes one offset."""
+        if not 0 <= producer_id < 2**63 or not 0 <= producer_epoch < 2**15:
+            raise OptionError(f"producer id {producer_id} and epoch {producer_epoch} must not be negative")
+        start, now_ms = self.next_offset, self._now_ms()
+        marker = encode_marker(
+            offset=start,
+            timestamp=now_ms if timestamp_ms is None else timestamp_ms,
+            leader_epoch=self._appender.check_epoch(leader_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        self._appender.write_checked(marker, 1, now_ms=now_ms)
+        return OffsetRange(start, self.next_offset)
+
+    def append_batches(self, encoded: EncodedBatches) -> OffsetRange:
+        """Write batches of magic 2 as they are, with their own offsets, epochs and producers.
+
+        Raises:
+            FormatError: The bytes are no whole, sound batches.
+            LogError: Their offsets do not rise from the log's end on, or they contradict an open transaction.
+        """
+        before = self.next_offset
+        if not encoded.count:
+            return OffsetRange(before, before)
+        table = self._appender.write_checked(encoded.data, encoded.count, now_ms=self._now_ms())
+        return OffsetRange(int(table[t.BASE_OFFSET, 0]), self.next_offset)
+
+    def roll(self) -> None:
+        """Seal the segment and start a new one at the next offset; an empty segment stays as it is."""
+        self._appender.roll(now_ms=self._now_ms())
+
+    def flush(self) -> None:
+        """Force all that was appended to the disk."""
+        self._appender.flush()
+
+    def close(self) -> None:
+        """Make the log complete and durable, and give its directory back; a second call does nothing.
+
+        The clean-shutdown marker comes back last. After a write that failed the log is only let go: a broker recovers it.
+        """
+        self._appender.close(now_ms=self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def create_log(
+    path: str | os.PathLike[str],
+    *,
+    config: LogConfig | None = None,
+    topic_id: str | None = None,
+    start_offset: int = 0,
+    clock: Clock = time.time,
+) -> LogWriter:
+    """Make a partition directory, named like `orders-0`, and open it for appending.
+
+    Args:
+        topic_id: Kafka's id of the topic, for partition.metadata; a random one unless given.
+        start_offset: The first offset.
+        clock: Seconds since the epoch, for what has no timestamp of its own.
+
+    Raises:
+        OptionError: The directory's name is none of a partition, or another argument is wrong.
+        LogError: The directory holds something already.
+        LockedError: A broker or another job holds the directory around it.
+    """
+    config = config or LogConfig()
+    directory, tp = _partition_path(path)
+    if not 0 <= start_offset < 2**63 - 1:
+        raise OptionError(f"start_offset must be from 0 to {2**63 - 2}, got {start_offset}")
+    topic_id = _random_id() if topic_id is None else topic_id
+    if not is_uuid(topic_id) or topic_id in _RESERVED_IDS:
+        raise OptionError(f"topic_id {topic_id[:40]!r} is no topic id: 16 bytes in base64url are wanted")
+    make_log_dir(directory.parent)
+    session = WriteSession(directory.parent, tp)
+    try:
+        if LocalStore().stat(str(directory)) is not None and LocalStore().list(str(directory)):
+            raise LogError("the directory is not empty", path=str(directory), hint="use append_to to write on in it")
+        session.check_checkpoints()
+        session.begin_changes()
+        durable.make_dir(directory, exist_ok=True)
+        durable.fsync_dir(directory.parent)
+        write_partition_metadata(str(directory), PartitionMetadata(topic_id))
+        now_ms = int(clock() * 1000)
+        active = ActiveSegment.create(directory, start_offset, config, now_ms=now_ms)
+    except KsegError:
+        session.end(failed=True)
+        raise
+    found = FoundLog.new(start_offset)
+    return LogWriter(Appender(directory, config, session, found, active), config, clock=clock)
+
+
+def append_to(
+    path: str | os.PathLike[str], *, config: LogConfig | None = None, clock: Clock = time.time
+) -> LogWriter:
+    """Open an existing partition for appending, as a broker would that starts.
+
+    Its last segment is scanned with checksums. A torn or corrupt tail is cut off; how much that was is logged, and is
+    `truncated_bytes` of the writer.
+
+    Raises:
+        OptionError: The directory's name is none of a partition.
+        FormatError: There is damage with sound batches behind it, which cutting would destroy.
+        LogError: A replacement of segments was interrupted here.
+        LockedError: A broker or another job holds the directory around it.
+    """
+    config = config or LogConfig()
+    directory, tp = _partition_path(path)
+    if not directory.is_dir():
+        raise LogError("no such partition directory", path=str(directory), hint="use create_log to make it")
+    session = WriteSession(directory.parent, tp)
+    try:
+        found = inspect(directory, config, session)
+        session.begin_changes()
+        active = take_over(found, directory, config, now_ms=int(clock() * 1000))
+    except KsegError:
+        session.end(failed=True)
+        raise
+    if found.torn_bytes:
+        logger.warning("%s: cut off %d bytes behind offset %d", active.path, found.torn_bytes, found.next_offset - 1)
+    appender = Appender(directory, config, session, found, active)
+    return LogWriter(appender, config, clock=clock, truncated_bytes=found.torn_bytes)
+
+
+def _partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
+    store, text = open_store(path)
+    if not isinstance(store, LocalStore):
+        raise OptionError(f"a log is written to a local directory, not to {os.fspath(path)!r}")
+    directory = Path(os.path.abspath(text))  # noqa: PTH100  (a symbolic link keeps the name that it has)
+    name = parse_partition_dir(directory.name)
+    if name is None or name.kind is not DirKind.CURRENT:
+        raise OptionError(f"{directory.name!r} is no name of a partition directory, such as 'orders-0'")
+    if name.is_cluster_metadata:
+        raise OptionError(f"{directory.name!r} is the cluster's own metadata log, which kseg never writes")
+    return directory, name.topic_partition
+
+
+def _random_id() -> str:
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # Kafka avoids these: tools would take them for options
+            return text

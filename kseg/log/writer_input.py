@@ -1,0 +1,99 @@
+"""Arrow input in pieces of a good size for the encoder.
+
+Large tables are cut, so that memory stays bounded and buffers stay warm; small record batches are joined, so that they do not
+end up as small Kafka batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from kseg.errors import OptionError
+
+PIECE_BYTES: Final = 4 << 20
+PIECE_ROWS: Final = 1 << 16
+
+ArrowData = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]
+
+
+def iter_pieces(data: ArrowData, *, batch_bytes: int, batch_records: int | None) -> Iterator[pa.RecordBatch]:
+    """Cut or join the rows of `data` into record batches; each but the last of a schema is full.
+
+    Args:
+        batch_bytes: Of a Kafka batch; a piece holds several.
+        batch_records: Of a Kafka batch; a piece is a multiple of it, so that all but the last are full.
+    """
+    size = max(PIECE_BYTES, 4 * batch_bytes)
+    unit = batch_records or 1
+    most = max(PIECE_ROWS // unit, 1) * unit
+    held: list[pa.RecordBatch] = []
+    rows = held_bytes = 0
+    for batch in _batches(data):
+        if held and not held[0].schema.equals(batch.schema):
+            yield from _cut(held, rows, unit, most, size)
+            held, rows, held_bytes = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if rows >= most or held_bytes >= size:
+            whole = rows - rows % unit
+            yield from _cut(held, whole, unit, most, size)
+            held = _rest(held, whole)
+            rows -= whole
+            held_bytes = sum(part.nbytes for part in held)
+    yield from _cut(held, rows, unit, most, size)
+
+
+def _batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        data = (data,)
+    try:
+        parts = iter(data)
+    except TypeError:
+        raise OptionError(f"a table, record batches or an iterable of them is wanted, got {type(data).__name__}") from None
+    for part in parts:
+        if isinstance(part, pa.RecordBatch):
+            yield part
+        elif isinstance(part, pa.Table):
+            yield from part.to_batches()
+        else:
+            raise OptionError(f"a table, record batches or an iterable of them is wanted, got a {type(part).__name__} in it")
+
+
+def _cut(held: list[pa.RecordBatch], rows: int, unit: int, most: int, size: int) -> Iterator[pa.RecordBatch]:
+    """The first `rows` rows in pieces."""
+    if not rows:
+        return
+    table = pa.Table.from_batches(held).slice(0, rows)
+    step = max(min(rows * size // max(table.nbytes, 1) // unit * unit, most), unit)
+    for start in range(0, rows, step):
+        yield from _halves(table.slice(start, step), unit, size)
+
+
+def _halves(table: pa.Table, unit: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Halve what is still too large, since some rows are larger than others; stop where halves are no smaller.
+
+    They are not where the bytes are those of a dictionary that all rows share, or of one record.
+    """
+    half = table.num_rows // 2 // unit * unit
+    if table.nbytes > 2 * size and half:
+        parts = table.slice(0, half), table.slice(half)
+        if max(part.nbytes for part in parts) < 0.9 * table.nbytes:
+            for part in parts:
+                yield from _halves(part, unit, size)
+            return
+    yield from table.combine_chunks().to_batches()
+
+
+def _rest(held: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
+    """What is left behind the first `rows` rows."""
+    rest = []
+    for batch in held:
+        skipped = min(rows, batch.num_rows)
+        rows -= skipped
+        if skipped < batch.num_rows:
+            rest.append(batch.slice(skipped))
+    return rest
