@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -62,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Missing as missing:
         print(f"benchmarks: {missing}", file=sys.stderr)
         return 1
+    result["machine"]["load_average_after"] = list(os.getloadavg())
     result["seconds"] = round(time.monotonic() - clock, 1)
     print_summary(result["benchmarks"])
     label = "all" if options.names == list(BENCHMARKS) else "-".join(options.names)

@@ -17,7 +17,10 @@ class AnchorError(Exception):
 
 
 class Anchor:
-    """A JVM with one of the programs of `java/` in it. One per case: a JIT that saw all codecs would be slower on each."""
+    """A JVM with one of the programs of `java/` in it.
+
+    Start one per case: a just-in-time compiler that saw all codecs would be slower on each.
+    """
 
     def __init__(self, program: str) -> None:
         source = SOURCES / f"{program}.java"
@@ -27,7 +30,7 @@ class Anchor:
         self.seconds = 0.0
 
     def call(self, command: str) -> int:
-        """Run one command; return the records done, and keep the seconds they took by the JVM's clock."""
+        """Run one command; return the records done, and keep the seconds its thread was at work."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise AnchorError("the JVM was started without pipes")

@@ -1,4 +1,4 @@
-"""Decode whole segments to Arrow, one thread, CRC checked, against Kafka's Java classes, Python clients and the limit."""
+"""Decode whole segments to Arrow, one thread, CRC checked: against Kafka's Java classes, Python clients, the limit."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
         contestants = [
             Contestant("kseg", lambda: read_with_kseg(folder)),
             Contestant("java", lambda: jvm.call(f"file {log}"), jvm.last_seconds),
-            Contestant("java-memory", lambda: jvm.call(f"memory {log}"), jvm.last_seconds),
+            Contestant("java-fetched", lambda: jvm.call(f"fetched {log}"), jvm.last_seconds),
             Contestant("limit", reach_limit(folder, layout)),
             Contestant("aiokafka", lambda: read_with_client(log, fetches, AiokafkaRecords, hold=True)),
             Contestant("kafka-python", lambda: read_with_client(log, first_fetches, KafkaPythonRecords, hold=True)),
         ]
         for contestant in contestants:
-            warm_up(contestant, effort.warm_up_seconds if contestant.clock else 0)
+            warm_up(contestant, effort)
         take_turns(contestants, effort)
     raw = sum(raw for chunk in layout.chunks for _, _, raw in chunk)
     row = {"case": case.name, "records": case.records, "file_bytes": log.stat().st_size, "record_bytes": raw}

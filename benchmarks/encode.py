@@ -53,7 +53,7 @@ def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
             Contestant("aiokafka", lambda: encode_with_aiokafka(rows, case)),
         ]
         for contestant in contestants:
-            warm_up(contestant, effort.warm_up_seconds if contestant.clock else 0)
+            warm_up(contestant, effort)
         take_turns(contestants, effort)
     row = {"case": case.name, "records": case.records, "record_bytes": records.nbytes}
     return row | compare(contestants, GOALS)

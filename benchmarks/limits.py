@@ -1,7 +1,8 @@
 """The limit of a decoder: read the file, check each CRC, decompress, and copy what came out once.
 
-Everything else that a decoder does (walking headers, parsing records, laying out columns) is left out: where batches lie and
-how large they get is found before the clock starts. Each step uses the plain C library through its usual Python binding.
+Everything else that a decoder does (walking headers, parsing records, laying out columns) is left out: where batches
+lie and how large they get is found before the clock starts. Each step uses the plain C library through its usual Python
+binding.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def read_layout(folder: Path) -> Layout:
 
 
 def _raw_size(decompress: Decompress, codec: Codec, payload: memoryview, scratch: np.ndarray[Any, Any]) -> int:
-    return len(decompress(payload, 1 << 20, scratch)) if codec is not Codec.NONE else len(payload)
+    return len(decompress(payload, 2 << 20, scratch)) if codec is not Codec.NONE else len(payload)
 
 
 def reach_limit(folder: Path, layout: Layout) -> Callable[[], int]:

@@ -12,9 +12,8 @@ from typing import Any
 from tests.kafka.jars import KAFKA_VERSION, Missing, java
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    "kseg", "numpy", "numba", "pyarrow", "crc32c", "zstandard", "lz4", "python-snappy", "cramjam", "aiokafka", "kafka-python",
-)  # fmt: skip
+PACKAGES = ("kseg", "numpy", "numba", "pyarrow", "crc32c", "zstandard", "lz4", "python-snappy", "cramjam")
+CONTESTANTS = ("aiokafka", "kafka-python")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -30,7 +29,7 @@ def describe_machine() -> dict[str, Any]:
 
 def describe_versions() -> dict[str, str]:
     """Versions of everything that takes part."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES + CONTESTANTS}
     return {"python": platform.python_version(), **versions, "kafka": KAFKA_VERSION, "java": _java_version()}
 
 

@@ -1,4 +1,8 @@
-"""Time several contestants in turns, so that a noisy machine disturbs all of them alike, and compare them."""
+"""Time several contestants in turns, so that a noisy machine disturbs all of them alike, and compare them.
+
+Seconds are those of the processor, not of the clock on the wall: everything here runs on one thread and reads from the
+page cache, so the two are equal on an idle machine, and on a busy one a wait for a core does not count.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+SETTLED = 4  # runs that are no faster than those before them
+
 Run = Callable[[], int]
 
 
@@ -16,7 +22,7 @@ Run = Callable[[], int]
 class Contestant:
     """Someone who does the work: `run` does it once and returns how many records it did.
 
-    A contestant that runs in another process gives `clock`: the seconds that its last run took by its own clock.
+    A contestant that runs in another process gives `clock`: the seconds that its last run took there.
     """
 
     name: str
@@ -27,9 +33,9 @@ class Contestant:
 
     def once(self) -> float:
         """Run and return the seconds."""
-        began = time.perf_counter()
+        began = time.process_time()
         self.records = self.run()
-        elapsed = time.perf_counter() - began
+        elapsed = time.process_time() - began
         return elapsed if self.clock is None else self.clock()
 
     @property
@@ -63,16 +69,19 @@ class Effort:
     @classmethod
     def of(cls, *, quick: bool) -> Effort:
         """Enough for a first look, or for a result that is kept."""
-        return cls(1.0, 3, 7, 0.5) if quick else cls(4.0, 5, 15, 1.5)
+        return cls(0.8, 3, 7, 0.4) if quick else cls(3.0, 5, 15, 1.0)
 
 
-def warm_up(contestant: Contestant, seconds: float) -> None:
-    """Run until a just-in-time compiler has had its time; at least twice."""
-    end = time.perf_counter() + seconds
-    for done in range(1_000):
-        contestant.once()
-        if done and time.perf_counter() >= end:
-            break
+def warm_up(contestant: Contestant, effort: Effort) -> None:
+    """Run once; and one that a just-in-time compiler works on until it gets no faster, or is hopelessly slow at it."""
+    taken = [contestant.once()]
+    began = time.perf_counter()
+    while contestant.clock is not None:
+        elapsed = time.perf_counter() - began
+        settled = len(taken) > 2 * SETTLED and min(taken[-SETTLED:]) > 0.98 * min(taken[:-SETTLED])
+        if (settled and elapsed >= effort.warm_up_seconds) or elapsed >= 5 * effort.warm_up_seconds:
+            return
+        taken.append(contestant.once())
 
 
 def take_turns(contestants: Sequence[Contestant], effort: Effort) -> None:

@@ -16,12 +16,8 @@ def print_table(name: str, rows: list[Row]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     print(f"\n{name}")
     for line in lines:
-        first, *rest = (text.ljust(width) if not at else text.rjust(width) for at, (text, width) in _pairs(line, widths))
-        print(f"  {first}  {'  '.join(rest)}")
-
-
-def _pairs(line: list[str], widths: list[int]) -> Iterator[tuple[int, tuple[str, int]]]:
-    return enumerate(zip(line, widths, strict=True))
+        rest = [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
+        print(f"  {line[0].ljust(widths[0])}  {'  '.join(rest)}")
 
 
 def _ratio_lines(rows: list[Row]) -> list[list[str]]:
@@ -37,7 +33,8 @@ def _ratio_lines(rows: list[Row]) -> list[list[str]]:
 def _ratio_text(entry: Row) -> str:
     if "met" not in entry:
         return f"{entry['best']:.2f}"
-    return f"{entry['best']:.2f} {'ok' if entry['met'] else f'< {entry["goal"]:.2f}'}"
+    verdict = "ok" if entry["met"] else f"< {entry['goal']:.2f}"
+    return f"{entry['best']:.2f} {verdict}"
 
 
 def _check_lines(rows: list[Row]) -> list[list[str]]:

@@ -1,7 +1,7 @@
 """Bytes that a read of 1,000 records from the middle of a 1 GiB log takes out of files, index files included.
 
-They are counted by the kernel (rchar in /proc/self/io) in a fresh process that has read another log before, so that loading
-code and compiled kernels does not count.
+They are counted by the kernel (rchar in /proc/self/io) in a fresh process that has read another log before, so that
+loading code and compiled kernels does not count.
 """
 
 from __future__ import annotations

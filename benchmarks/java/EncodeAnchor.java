@@ -7,6 +7,8 @@ import org.apache.kafka.common.utils.*;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -15,9 +17,11 @@ import java.util.List;
  * Builds batches with Kafka's MemoryRecordsBuilder and says how long it took.
  *
  * `load PATH` takes the records of a segment file into memory as arrays of bytes; `encode CODEC COUNT` builds batches of
- * COUNT of them, each into the same buffer, as a producer's buffer pool gives it; the answer is a line "records nanos bytes".
+ * COUNT of them, each into the same buffer, as a producer's buffer pool gives it. The answer is a line with the records,
+ * the nanoseconds that this thread was at work, and the bytes of all batches.
  */
 public final class EncodeAnchor {
+    private static final ThreadMXBean CLOCK = ManagementFactory.getThreadMXBean();
     private static final List<byte[]> KEYS = new ArrayList<>();
     private static final List<byte[]> VALUES = new ArrayList<>();
     private static long[] timestamps = new long[0];
@@ -25,7 +29,7 @@ public final class EncodeAnchor {
     public static void main(String[] args) throws Exception {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            long began = System.nanoTime();
+            long began = CLOCK.getCurrentThreadCpuTime();
             long bytes = 0;
             if (line.startsWith("load ")) {
                 load(new File(line.substring(5)));
@@ -33,7 +37,7 @@ public final class EncodeAnchor {
                 String[] words = line.split(" ");
                 bytes = encode(Compression.of(words[1]).build(), Integer.parseInt(words[2]));
             }
-            System.out.println(KEYS.size() + " " + (System.nanoTime() - began) + " " + bytes);
+            System.out.println(KEYS.size() + " " + (CLOCK.getCurrentThreadCpuTime() - began) + " " + bytes);
         }
     }
 

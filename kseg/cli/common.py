@@ -11,7 +11,9 @@ from kseg.errors import LogError, OptionError
 from kseg.log.logdir import open_dir
 from kseg.log.partition import Log, open_log
 
+MAX_NUMBER: Final = 2**63 - 1
 _EPOCH_MS = re.compile(r"[0-9]+")
+_DIGITS = re.compile(r"[0-9]{1,19}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
@@ -29,7 +31,7 @@ def add_path(parser: argparse.ArgumentParser, text: str) -> None:
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch from a number of them or from ISO 8601; UTC where no zone is named."""
     if _EPOCH_MS.fullmatch(text):
-        return int(text)
+        return parse_count(text)
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -42,10 +44,10 @@ def parse_time(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """A number that is not negative."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
-    return int(text)
+    """A number that is not negative and fits 64 bits."""
+    if not _DIGITS.fullmatch(text) or (number := int(text)) > MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {MAX_NUMBER}")
+    return number
 
 
 def find_logs(path: str, *, topic: str | None = None, partition: int | None = None) -> list[Log]:
@@ -57,9 +59,7 @@ def find_logs(path: str, *, topic: str | None = None, partition: int | None = No
     found = open_dir(path).partitions or _unnamed(path)
     if not found:
         raise OptionError(f"no partitions in {path}")
-    wanted = [
-        log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)
-    ]
+    wanted = [log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)]
     if not wanted:
         what = "-".join(str(part) for part in (topic, partition) if part is not None)
         raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")

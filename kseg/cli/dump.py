@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from kseg.cli.common import add_json, add_path
@@ -52,10 +52,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
         if segment is not None and segment.kind is not FileKind.LOG:
             render(segment.kind, store.read(file_path), file_path, segment.base_offset, args.json, out)
         elif segment is None and not file_path.endswith(_CHECKPOINT):
-            render(os.path.basename(file_path), store.read(file_path), file_path, 0, args.json, out)
+            render(Path(file_path).name, store.read(file_path), file_path, 0, args.json, out)
         else:
             base = None if segment is None else segment.base_offset
-            printer = BatchPrinter(out, base, _topic_of(file_path), as_json=args.json, records=args.records, decode=args.decode)
+            printer = BatchPrinter(
+                out, base, _topic_of(file_path), as_json=args.json, records=args.records, decode=args.decode
+            )
             with store.open(file_path) as file:
                 printer.print_file(file, options, titled=entry.is_dir and not args.json)
 
@@ -72,7 +74,7 @@ def _log_files(store: Store, directory: str) -> Iterator[tuple[str, SegmentName 
 
 
 def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
-    name = os.path.basename(path)
+    name = Path(path).name
     segment = parse_segment_name(name)
     if segment is None and name not in FORMATS and not name.endswith(_CHECKPOINT):
         raise OptionError(f"{path}: no file of a log has such a name; known are {KNOWN_FILES}, *.checkpoint")
@@ -82,5 +84,5 @@ def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
 def _topic_of(path: str) -> str | None:
     if path.endswith(_CHECKPOINT):
         return METADATA_TOPIC
-    found = parse_partition_dir(os.path.basename(os.path.dirname(os.path.abspath(path))))
+    found = parse_partition_dir(Path(path).absolute().parent.name)
     return None if found is None else found.topic_partition.topic

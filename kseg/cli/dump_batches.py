@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class BatchPrinter:
     def print_file(self, file: RandomFile, options: ReadOptions, *, titled: bool) -> None:
         """Print all batches; of what is damaged the first is told in full, the others are counted."""
         if titled:
-            self._out.line(f"{os.path.basename(file.path)}: {file.size} bytes")
+            self._out.line(f"{Path(file.path).name}: {file.size} bytes")
         damaged = 0
         try:
             for run in iter_runs(file, options, records=self._records):
@@ -173,7 +173,7 @@ def _facts(batch: Batch, error: FormatError | None) -> Iterator[str]:
     yield f"magic {batch['magic']}"
     yield f"codec {batch['codec']}"
     yield f"crc {details['crc']:08x} {'ok' if error is None else 'DAMAGED'}"
-    yield f"{batch['tsType']} {format_time(batch['maxTs'])}"
+    yield f"{batch['tsType']} max {format_time(batch['maxTs'])}"
     if batch["magic"] == 2 and details["baseTs"] is not None:
         yield f"base {format_time(details['baseTs'])}"
     if batch["horizon"] is not None:
@@ -186,7 +186,11 @@ def _facts(batch: Batch, error: FormatError | None) -> Iterator[str]:
         yield "transactional"
     if batch["control"]:
         marker = details["marker"]
-        yield "control" if marker not in _MARKERS else f"control {_MARKERS[marker]} coordinator epoch {details['coordinatorEpoch']}"
+        yield (
+            "control"
+            if marker not in _MARKERS
+            else f"control {_MARKERS[marker]} coordinator epoch {details['coordinatorEpoch']}"
+        )
 
 
 def _wrapped(facts: Iterator[str], width: int) -> Iterator[str]:
@@ -201,7 +205,9 @@ def _wrapped(facts: Iterator[str], width: int) -> Iterator[str]:
 
 def _content(record: Record) -> str:
     _, _, key, value, headers = record
-    return f"{_preview(key)}  {_preview(value)}" + "".join(f"  {visible(name)}={_preview(data)}" for name, data in headers)
+    return f"{_preview(key)}  {_preview(value)}" + "".join(
+        f"  {visible(name)}={_preview(data)}" for name, data in headers
+    )
 
 
 def _preview(data: bytes | None) -> str:

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, Final
 
 from kseg.cli.render import Column, Output, format_time
+from kseg.cli.values import parse_json
 from kseg.errors import IndexFileError, KsegError
 from kseg.index.checkpoint import parse_epochs, parse_offsets
 from kseg.index.offset import OffsetIndex
@@ -76,7 +77,10 @@ def render(kind: str, data: bytes, path: str, base_offset: int, as_json: bool, o
         pairs = [pair for row in listing.rows for pair in zip(listing.names, row, strict=True)]
         out.table([Column("NAME"), Column("VALUE", at_least=16)], [(name, _text(name, value)) for name, value in pairs])
     else:
-        out.table([_column(name) for name in listing.names], [[_text(name, value) for name, value in zip(listing.names, row, strict=True)] for row in listing.rows])
+        out.table(
+            [_column(name) for name in listing.names],
+            [[_text(name, value) for name, value in zip(listing.names, row, strict=True)] for row in listing.rows],
+        )
     for problem in listing.problems:
         out.damage(problem)
 
@@ -144,8 +148,8 @@ def _clean_shutdown(data: bytes, base_offset: int, path: str) -> Listing:
 
 def _json_object(data: bytes, base_offset: int, path: str) -> Listing:
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(data)
+    except ValueError as error:
         raise IndexFileError(f"not JSON: {str(error)[:80]}", path=path) from None
     if not isinstance(content, dict):
         raise IndexFileError("not a JSON object", path=path)

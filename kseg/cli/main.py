@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """Make the parser; the arguments of `verb` alone are filled in, so that help and errors come without loading it all."""
+    """Make the parser; the arguments of `verb` alone are filled in, so that help comes without loading it all."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = Parser(
         prog="kseg",

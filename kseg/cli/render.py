@@ -139,7 +139,7 @@ def clip(text: str, width: int) -> str:
 
 
 def visible(text: str, *, keep_backslash: bool = False) -> str:
-    """Escape what would not be seen or would steer a terminal; such bytes are in keys, values and names of strangers."""
+    """Escape what would not be seen or would steer a terminal: anybody can write keys, values and names."""
     if text.isprintable() and (keep_backslash or "\\" not in text):
         return text
     return "".join(_visible_char(char, keep_backslash) for char in text)

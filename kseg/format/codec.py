@@ -105,6 +105,7 @@ class BlockFunctions:
         context = 0
         if zstd_function is not None and self._create is not None and self._free is not None:
             self._create.restype = ctypes.c_void_p
+            self._free.argtypes = [ctypes.c_void_p]
             context = self._create() or 0
         self.addresses: NDArray[np.int64] = np.zeros(5, np.int64)
         self.addresses[0] = context
@@ -115,7 +116,6 @@ class BlockFunctions:
     def __del__(self) -> None:
         context = int(self.addresses[0]) if hasattr(self, "addresses") else 0
         if context:
-            self._free.argtypes = [ctypes.c_void_p]
             self._free(context)
 
 

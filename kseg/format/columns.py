@@ -73,9 +73,9 @@ def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> E
     columns[records.HEADERS_START], columns[records.HEADERS_COUNT], items = headers
     header_columns = np.zeros((encode.HEADER_COLUMNS, len(items)), np.int64)
     key_field, value_field = items.field("key"), items.field("value")
-    if key_field.null_count:
-        raise OptionError("a header's key is null; Kafka has no such headers")
     starts, lengths, header_keys = _ranges(key_field, "headers.key")
+    if key_field.null_count and (lengths[_used(columns)] < 0).any():
+        raise OptionError("a header's key is null; Kafka has no such headers")
     header_columns[encode.HEADER_KEY_START], header_columns[encode.HEADER_KEY_LENGTH] = starts, lengths
     starts, lengths, header_values = _ranges(value_field, "headers.value")
     header_columns[encode.HEADER_VALUE_START], header_columns[encode.HEADER_VALUE_LENGTH] = starts, lengths
@@ -137,6 +137,13 @@ def _ranges(array: pa.Array, name: str) -> tuple[NDArray[np.int64], NDArray[np.i
     if lengths.max(initial=0) > 0x7FFFFFFF:
         raise OptionError(f"column {name!r} has a field of {lengths.max()} bytes; Kafka's limit is 2 GiB")
     return bounds[:-1], lengths, as_array(data_buffer) if data_buffer is not None else EMPTY
+
+
+def _used(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of the headers that some record has; a null list may hide others."""
+    firsts, counts = columns[records.HEADERS_START], columns[records.HEADERS_COUNT]
+    ends = np.cumsum(counts)
+    return np.repeat(firsts - ends + counts, counts) + np.arange(ends[-1] if ends.size else 0)
 
 
 def _headers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.StructArray]:

@@ -56,7 +56,9 @@ class LogConfig:
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise OptionError(f"{field.name} must be an integer from {low} to {high}, got {value!r}")
         if self.timestamp_type is TimestampType.NO_TIMESTAMP:
-            raise OptionError(f"message_timestamp_type must be CreateTime or LogAppendTime, got {self.timestamp_type.label}")
+            raise OptionError(
+                f"message_timestamp_type must be CreateTime or LogAppendTime, got {self.message_timestamp_type}"
+            )
 
     @property
     def timestamp_type(self) -> TimestampType:

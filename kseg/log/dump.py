@@ -91,6 +91,8 @@ def _decoded(chunk: Chunk, decoder: RecordDecoder, errors: dict[int, FormatError
                 yield run
                 row = run.rows.stop
         except FormatError as error:
+            if error.position is None:
+                raise
             bad = int(np.searchsorted(chunk.table[t.POSITION, : chunk.rows], error.position))
             errors[bad] = error.with_context(path=path)
             skip[bad] = True

@@ -9,34 +9,33 @@ recovers; `close` makes everything durable.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import time
-import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from kseg import durable
-from kseg.errors import KsegError, LogError, OptionError
+from kseg.errors import LogError, OptionError
 from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
-from kseg.log.appender import Appender
+from kseg.log.appender import Appender, next_sequence
 from kseg.log.config import LogConfig
-from kseg.log.metadata import PartitionMetadata, is_uuid, write_partition_metadata
-from kseg.log.names import DirKind, parse_partition_dir
+from kseg.log.metadata import PartitionMetadata, write_partition_metadata
 from kseg.log.writer_input import ArrowData, iter_pieces
 from kseg.log.writer_open import FoundLog, inspect, take_over
+from kseg.log.writer_place import check_topic_id, make_log_dir, partition_path, random_topic_id
 from kseg.log.writer_segment import ActiveSegment
-from kseg.log.writer_session import WriteSession, make_log_dir
+from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
-from kseg.storage import LocalStore, open_store
-from kseg.types import Codec, OffsetRange, TopicPartition
+from kseg.storage import LocalStore
+from kseg.types import Codec, OffsetRange
 
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-_RESERVED_IDS = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
 
 
 class LogWriter:
@@ -89,8 +88,9 @@ class LogWriter:
     ) -> OffsetRange:
         """Encode and write rows; return the offsets they got.
 
-        Columns are key, value, headers, timestamp and offset, each of which may be missing. An `offset` column gives the
-        offsets: they must rise, and holes stay holes. What stands before a row that is refused is written, in whole batches.
+        Columns are key, value, headers, timestamp and offset, each of which may be missing. An `offset` column gives
+        the offsets: they must rise, and holes stay holes. Where a row is refused, what stands before it may have been
+        written, in whole batches.
 
         Args:
             codec: none, gzip, snappy, lz4 or zstd.
@@ -120,12 +120,12 @@ class LogWriter:
         start: int | None = None
         for piece in iter_pieces(data, batch_bytes=options.batch_bytes, batch_records=batch_records):
             now_ms = self._now_ms()
-            encoded = encode_batches(
-                piece, first_offset=self.next_offset, options=appender.continued(options, now_ms), now_ms=now_ms
-            )
+            options = replace(options, append_time_ms=now_ms)
+            encoded = encode_batches(piece, first_offset=self.next_offset, options=options, now_ms=now_ms)
             if encoded.count:
                 start = int(encoded.table[t.BASE_OFFSET, 0]) if start is None else start
                 appender.write(encoded.data, encoded.table, now_ms=now_ms)
+                options = replace(options, base_sequence=next_sequence(encoded.table))
         return OffsetRange(self.next_offset if start is None else start, self.next_offset)
 
     def append_marker(
@@ -178,7 +178,8 @@ class LogWriter:
     def close(self) -> None:
         """Make the log complete and durable, and give its directory back; a second call does nothing.
 
-        The clean-shutdown marker comes back last. After a write that failed the log is only let go: a broker recovers it.
+        The clean-shutdown marker comes back last. After a write that failed the log is only let go: whoever opens it
+        next recovers it.
         """
         self._appender.close(now_ms=self._now_ms())
 
@@ -207,15 +208,14 @@ def create_log(
         LockedError: A broker or another job holds the directory around it.
     """
     config = config or LogConfig()
-    directory, tp = _partition_path(path)
+    directory, tp = partition_path(path)
     if not 0 <= start_offset < 2**63 - 1:
         raise OptionError(f"start_offset must be from 0 to {2**63 - 2}, got {start_offset}")
-    topic_id = _random_id() if topic_id is None else topic_id
-    if not is_uuid(topic_id) or topic_id in _RESERVED_IDS:
-        raise OptionError(f"topic_id {topic_id[:40]!r} is no topic id: 16 bytes in base64url are wanted")
+    topic_id = random_topic_id() if topic_id is None else check_topic_id(topic_id)
     make_log_dir(directory.parent)
-    session = WriteSession(directory.parent, tp)
-    try:
+    with ExitStack() as undo:
+        session = WriteSession(directory.parent, tp)
+        undo.callback(session.end, failed=True)
         if LocalStore().stat(str(directory)) is not None and LocalStore().list(str(directory)):
             raise LogError("the directory is not empty", path=str(directory), hint="use append_to to write on in it")
         session.check_checkpoints()
@@ -225,16 +225,12 @@ def create_log(
         write_partition_metadata(str(directory), PartitionMetadata(topic_id))
         now_ms = int(clock() * 1000)
         active = ActiveSegment.create(directory, start_offset, config, now_ms=now_ms)
-    except KsegError:
-        session.end(failed=True)
-        raise
-    found = FoundLog.new(start_offset)
-    return LogWriter(Appender(directory, config, session, found, active), config, clock=clock)
+        undo.pop_all()
+    appender = Appender(directory, config, session, FoundLog.new(start_offset), active)
+    return LogWriter(appender, config, clock=clock)
 
 
-def append_to(
-    path: str | os.PathLike[str], *, config: LogConfig | None = None, clock: Clock = time.time
-) -> LogWriter:
+def append_to(path: str | os.PathLike[str], *, config: LogConfig | None = None, clock: Clock = time.time) -> LogWriter:
     """Open an existing partition for appending, as a broker would that starts.
 
     Its last segment is scanned with checksums. A torn or corrupt tail is cut off; how much that was is logged, and is
@@ -247,38 +243,17 @@ def append_to(
         LockedError: A broker or another job holds the directory around it.
     """
     config = config or LogConfig()
-    directory, tp = _partition_path(path)
+    directory, tp = partition_path(path)
     if not directory.is_dir():
         raise LogError("no such partition directory", path=str(directory), hint="use create_log to make it")
-    session = WriteSession(directory.parent, tp)
-    try:
+    with ExitStack() as undo:
+        session = WriteSession(directory.parent, tp)
+        undo.callback(session.end, failed=True)
         found = inspect(directory, config, session)
         session.begin_changes()
         active = take_over(found, directory, config, now_ms=int(clock() * 1000))
-    except KsegError:
-        session.end(failed=True)
-        raise
+        undo.pop_all()
     if found.torn_bytes:
         logger.warning("%s: cut off %d bytes behind offset %d", active.path, found.torn_bytes, found.next_offset - 1)
     appender = Appender(directory, config, session, found, active)
     return LogWriter(appender, config, clock=clock, truncated_bytes=found.torn_bytes)
-
-
-def _partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
-    store, text = open_store(path)
-    if not isinstance(store, LocalStore):
-        raise OptionError(f"a log is written to a local directory, not to {os.fspath(path)!r}")
-    directory = Path(os.path.abspath(text))  # noqa: PTH100  (a symbolic link keeps the name that it has)
-    name = parse_partition_dir(directory.name)
-    if name is None or name.kind is not DirKind.CURRENT:
-        raise OptionError(f"{directory.name!r} is no name of a partition directory, such as 'orders-0'")
-    if name.is_cluster_metadata:
-        raise OptionError(f"{directory.name!r} is the cluster's own metadata log, which kseg never writes")
-    return directory, name.topic_partition
-
-
-def _random_id() -> str:
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # Kafka avoids these: tools would take them for options
-            return text

@@ -1,13 +1,13 @@
 """Arrow input in pieces of a good size for the encoder.
 
-Large tables are cut, so that memory stays bounded and buffers stay warm; small record batches are joined, so that they do not
-end up as small Kafka batches.
+Large tables are cut, so that memory stays bounded and buffers stay warm; small record batches are joined, so that they
+do not end up as small Kafka batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,8 @@ from kseg.errors import OptionError
 PIECE_BYTES: Final = 4 << 20
 PIECE_ROWS: Final = 1 << 16
 
-ArrowData = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]
+ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]"
+_WANTED: Final = "a table, a record batch or an iterable of record batches is wanted"
 
 
 def iter_pieces(data: ArrowData, *, batch_bytes: int, batch_records: int | None) -> Iterator[pa.RecordBatch]:
@@ -51,16 +52,16 @@ def _batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch | pa.Table):
         data = (data,)
     try:
-        parts = iter(data)
+        parts: Iterator[Any] = iter(data)
     except TypeError:
-        raise OptionError(f"a table, record batches or an iterable of them is wanted, got {type(data).__name__}") from None
+        raise OptionError(f"{_WANTED}, got {type(data).__name__}") from None
     for part in parts:
         if isinstance(part, pa.RecordBatch):
             yield part
         elif isinstance(part, pa.Table):
             yield from part.to_batches()
         else:
-            raise OptionError(f"a table, record batches or an iterable of them is wanted, got a {type(part).__name__} in it")
+            raise OptionError(f"{_WANTED}, got an iterable of {type(part).__name__}")
 
 
 def _cut(held: list[pa.RecordBatch], rows: int, unit: int, most: int, size: int) -> Iterator[pa.RecordBatch]:
@@ -74,14 +75,14 @@ def _cut(held: list[pa.RecordBatch], rows: int, unit: int, most: int, size: int)
 
 
 def _halves(table: pa.Table, unit: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Halve what is still too large, since some rows are larger than others; stop where halves are no smaller.
+    """Halve what is still too large, since some rows are larger than others.
 
-    They are not where the bytes are those of a dictionary that all rows share, or of one record.
+    Not where both halves are about as large as the whole: then the bytes are those of a dictionary that all rows share.
     """
     half = table.num_rows // 2 // unit * unit
     if table.nbytes > 2 * size and half:
         parts = table.slice(0, half), table.slice(half)
-        if max(part.nbytes for part in parts) < 0.9 * table.nbytes:
+        if sum(part.nbytes for part in parts) < 1.5 * table.nbytes:
             for part in parts:
                 yield from _halves(part, unit, size)
             return

@@ -1,15 +1,17 @@
 """Open an existing partition for appending: look first, then change.
 
-`inspect` only reads, and refuses what an appender must not touch. `take_over` makes the log ready: the torn tail is cut off,
-snapshots that lie behind the log's end are deleted, epochs that begin there are dropped.
+`inspect` only reads, and refuses what an appender must not touch. `take_over` makes the log ready: the torn tail is cut
+off, snapshots that lie behind the log's end are deleted, epochs that begin there are dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from kseg import durable
 from kseg.errors import IndexFileError, LogError
@@ -48,6 +50,12 @@ class FoundLog:
     stored_epochs: LeaderEpochs | None
     snapshots: list[int]
 
+    @classmethod
+    def new(cls, start_offset: int) -> Self:
+        """A log without anything in it."""
+        state = ProducerState(start_offset)
+        return cls(start_offset, start_offset, [], None, TxnIndex.of(()), state, LeaderEpochs(), None, [])
+
     @property
     def latest_epoch(self) -> int:
         """The last epoch that the log has heard of, -1 where there is none: a leader may have begun without writing."""
@@ -81,10 +89,7 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     log_start = read_checkpoints(store, str(directory.parent)).get(CheckpointKind.LOG_START, session.tp) or 0
     stored = _stored_epochs(directory)
     if not segments:
-        epochs = stored or LeaderEpochs()
-        return FoundLog(
-            log_start, log_start, [], None, TxnIndex.of(()), ProducerState(log_start), epochs, stored, snapshots
-        )
+        return replace(FoundLog.new(log_start), stored_epochs=stored, snapshots=snapshots)
     _check_unflushed(segments, session)
     last = segments[-1]
     producers = replay_producers(segments, snapshots, upto=last.base_offset)
@@ -135,9 +140,7 @@ def _segments(entries: list[Entry], directory: Path) -> list[Segment]:
     files = live_files(entries, lambda _, base: base)
     options = ReadOptions(max_batch_bytes=_MAX_BATCH_BYTES)
     last = max(files, default=-1)
-    return [
-        Segment(LocalStore(), str(directory), base, found, base == last, options) for base, found in files.items()
-    ]
+    return [Segment(LocalStore(), str(directory), base, found, base == last, options) for base, found in files.items()]
 
 
 def _check_unflushed(segments: list[Segment], session: WriteSession) -> None:
@@ -148,7 +151,7 @@ def _check_unflushed(segments: list[Segment], session: WriteSession) -> None:
     flushed = session.recovery_point()
     if flushed is None or session.was_clean:
         return
-    for segment, following in zip(segments[:-1], segments[1:], strict=True):
+    for segment, following in itertools.pairwise(segments):
         if following.base_offset > flushed:
             check_flushed(segment)
             durable.fsync_file(segment.path)

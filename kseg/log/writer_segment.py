@@ -1,9 +1,9 @@
 """The segment that is being appended to: its log file on disk, its indexes in memory.
 
-The index files are written when the segment is sealed (roll or close), `.index` last and by rename. Until then the segment
-has no `.index` at all: an old one is deleted, durably, before the first byte is appended. A crash so leaves a segment
-without an offset index, which a broker's loader (and a reader of kseg) takes as the sign to rebuild all its indexes from the
-log; a stale one beside new data would pass, and would hide what was aborted since.
+The index files are written when the segment is sealed (roll or close), `.index` last and by rename. Until then the
+segment has no `.index` at all: an old one is deleted, durably, before the first byte is appended. A crash so leaves a
+segment without an offset index, which a broker's loader (and a reader of kseg) takes as the sign to rebuild all its
+indexes from the log; a stale one beside new data would pass, and would hide what was aborted since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ class ActiveSegment:
     """The last segment of a log, open for appending."""
 
     def __init__(
-        self, directory: Path, config: LogConfig, builder: IndexBuilder, fd: int, *, aborted: TxnIndex | None, now_ms: int
+        self,
+        directory: Path,
+        config: LogConfig,
+        builder: IndexBuilder,
+        fd: int,
+        *,
+        aborted: TxnIndex | None,
+        now_ms: int,
     ) -> None:
         self.base_offset = builder.base_offset
         self._directory = directory

@@ -1,9 +1,9 @@
 """The right of this process to change a log directory: its lock, and its clean-shutdown marker.
 
-All writers of one process share a session per log directory, because what it guards is shared: POSIX locks belong to the
-process, and a marker that one writer puts back while another still writes would tell a broker to check nothing. So the
-marker goes before the first change of the first writer, and comes back, with the same content, behind the last change of the
-last one; not at all if any of them failed.
+All writers of one process share a session per log directory, because what it guards is shared: POSIX locks belong to
+the process, and a marker that one writer puts back while another still writes would tell a broker to check nothing. So
+the marker goes before the first change of the first writer, and comes back, with the same content, behind the last
+change of the last one; not at all if any of them failed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import os
 import threading
 from pathlib import Path
 
-from kseg import durable
 from kseg.errors import LockedError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.lock import DirLock
-from kseg.log.metadata import remove_clean_shutdown, restore_clean_shutdown
+from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
 
@@ -68,6 +67,7 @@ class WriteSession:
             shared.partitions.add(str(tp))
             _open[key] = shared
         self._shared: _Shared | None = shared
+        self._changed = False
 
     @property
     def _log_dir(self) -> str:
@@ -77,6 +77,7 @@ class WriteSession:
         """Take the clean-shutdown marker away, durably: called before the first change."""
         with _guard:
             shared = self._shared
+            self._changed = True
             if shared is not None and not shared.changing:
                 shared.marker = remove_clean_shutdown(self._log_dir)
                 shared.changing = True
@@ -89,11 +90,11 @@ class WriteSession:
             if shared is None:
                 return False
             if shared.changing:
-                return shared.marker is not None
-            return LocalStore().stat(str(Path(self._log_dir, ".kafka_cleanshutdown"))) is not None
+                return shared.marker is not None and not shared.failed
+            return read_clean_shutdown(LocalStore(), self._log_dir) is not None
 
     def recovery_point(self) -> int | None:
-        """Up to where the checkpoint says that the log was flushed; None where the directory keeps no such checkpoint."""
+        """Up to where the log was flushed, by the checkpoint; None where the directory keeps no such file."""
         offsets = read_checkpoint(LocalStore(), self._log_dir, CheckpointKind.RECOVERY_POINT)
         return None if offsets is None else offsets.get(self.tp, 0)
 
@@ -116,7 +117,7 @@ class WriteSession:
             if shared is None:
                 return
             shared.partitions.discard(str(self.tp))
-            shared.failed |= failed
+            shared.failed |= failed and self._changed
             if shared.partitions:
                 return
             del _open[shared.log_dir]
@@ -125,12 +126,3 @@ class WriteSession:
                     restore_clean_shutdown(str(shared.log_dir), shared.marker)
             finally:
                 shared.lock.release()
-
-
-def make_log_dir(path: Path) -> None:
-    """Make a directory and what is missing above it, durably."""
-    if path.is_dir():
-        return
-    make_log_dir(path.parent)
-    durable.make_dir(path, exist_ok=True)
-    durable.fsync_dir(path.parent)

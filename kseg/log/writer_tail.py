@@ -1,8 +1,8 @@
 """The end of a log as an appender finds it: how much of it is sound, and whether the rest may be cut off.
 
-A broker that starts after a crash cuts a segment at its first bad batch. That is right for a tail that was being written,
-and destroys data where one bad batch in the middle is followed by thousands of sound ones. So the bytes behind the cut are
-searched for a batch whose checksum fits; if there is one, this is damage and not a torn tail, and nothing is cut.
+A broker that starts after a crash cuts a segment at its first bad batch. That is right for a tail that was being
+written, and destroys data where one bad batch in the middle is followed by thousands of sound ones. So the bytes behind
+the cut are searched for a batch whose checksum fits; if there is one, this is damage and no torn tail: nothing is cut.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def scan_tail(segment: Segment, interval_bytes: int, producers: ProducerState, e
 
 
 def find_batch(segment: Segment, file: RandomFile, start: int, next_offset: int) -> int | None:
-    """Find a whole batch with a fitting checksum and a possible offset in `[start, end of file)`; None if there is none."""
+    """Find a whole batch with a fitting checksum and a possible offset from byte `start` on; None if there is none."""
     buffer = np.empty(CHUNK_BYTES + t.PREFIX_SIZE, np.uint8)
     for position in range(start, file.size, CHUNK_BYTES):
         data = buffer[: file.read_into(position, buffer)]
-        for at in _candidates(data, file.size - position, segment.base_offset, next_offset).tolist():
-            if _is_sound(segment, file, position + at):
-                return position + at
+        for at in _candidates(data, file.size - position, segment.base_offset, next_offset):
+            if _is_sound(segment, file, position + int(at)):
+                return position + int(at)
     return None
 
 

@@ -132,10 +132,10 @@ def unframe_lz4(
             return BAD_PAYLOAD
         size = _load_le32(data, position)
         position += 4
-        if size == 0:
-            return at
         stored = size >> 31
         size &= 0x7FFFFFFF
+        if size == 0:  # the end mark; a content checksum behind it must be there, but is not looked at
+            return at if not flags & 0x04 or end - position >= 4 else BAD_PAYLOAD
         trailer = 4 if flags & 0x10 else 0
         if size > largest or size + trailer > end - position:
             return BAD_PAYLOAD

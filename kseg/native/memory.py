@@ -253,8 +253,9 @@ else:
         target_position: int,
         capacity: int,
     ) -> int:
-        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(function)
-        return int(call(source.ctypes.data + source_position, target.ctypes.data + target_position, size, capacity))
+        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(int(function))
+        origin, destination = source.ctypes.data + int(source_position), target.ctypes.data + int(target_position)
+        return int(call(origin, destination, int(size), int(capacity)))
 
     def call_zstd(
         function: int,
@@ -267,7 +268,6 @@ else:
         capacity: int,
     ) -> int:
         kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
-        call = ctypes.CFUNCTYPE(ctypes.c_ssize_t, *kinds)(function)
-        return int(
-            call(state, target.ctypes.data + target_position, capacity, source.ctypes.data + source_position, size)
-        )
+        call = ctypes.CFUNCTYPE(ctypes.c_ssize_t, *kinds)(int(function))
+        origin, destination = source.ctypes.data + int(source_position), target.ctypes.data + int(target_position)
+        return int(call(int(state), destination, int(capacity), origin, int(size)))

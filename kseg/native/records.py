@@ -198,6 +198,9 @@ def _fill_legacy(
     wrapped = attributes & CODEC_MASK != 0
     wrapper_magic = table[MAGIC, row]
     relative = wrapped and wrapper_magic == 1
+    kind = -1  # a consumer takes the type from the batch, whatever the inner messages say
+    if wrapper_magic != 0:
+        kind = 1 if attributes & LOG_APPEND_TIME_BIT else 0
     base = 0
     if relative:
         last = 0
@@ -213,15 +216,10 @@ def _fill_legacy(
         magic = load_u8(data, at + 16)
         offset = wrap_i64(base + load_i64(data, at))
         timestamp = -1
-        kind = -1
         if magic != 0:
             if stop - at < 26:
                 return filled, BAD_MESSAGE
-            owner = attributes if relative else load_u8(data, at + 17)
-            kind = 1 if owner & LOG_APPEND_TIME_BIT else 0
-            timestamp = load_i64(data, at + 18)
-            if relative and kind == 1:
-                timestamp = table[MAX_TIMESTAMP, row]
+            timestamp = table[MAX_TIMESTAMP, row] if relative and kind == 1 else load_i64(data, at + 18)
         if range_start <= offset < range_end:
             if not _fill_message(data, at, stop, shift, offset, timestamp, kind, row, magic, columns, filled, totals):
                 return filled, BAD_MESSAGE

@@ -1,0 +1,60 @@
+"""Where a log may be written, and under which topic id."""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+
+from kseg import durable
+from kseg.errors import OptionError
+from kseg.log.metadata import is_uuid
+from kseg.log.names import DirKind, parse_partition_dir
+from kseg.storage import LocalStore, open_store
+from kseg.types import TopicPartition
+
+_RESERVED_IDS: Final = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
+
+
+def partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
+    """The local directory of a partition that is to be written, and what its name says.
+
+    Raises:
+        OptionError: It is a URI of another store, or no name of a partition that kseg writes.
+    """
+    store, text = open_store(path)
+    if not isinstance(store, LocalStore):
+        raise OptionError(f"a log is written to a local directory, not to {os.fspath(path)!r}")
+    directory = Path(os.path.abspath(text))  # noqa: PTH100  (a symbolic link keeps the name that it has)
+    name = parse_partition_dir(directory.name)
+    if name is None or name.kind is not DirKind.CURRENT:
+        raise OptionError(f"{directory.name!r} is no name of a partition directory, such as 'orders-0'")
+    if name.is_cluster_metadata:
+        raise OptionError(f"{directory.name!r} is the cluster's own metadata log, which kseg never writes")
+    return directory, name.topic_partition
+
+
+def make_log_dir(path: Path) -> None:
+    """Make a directory and what is missing above it, durably."""
+    if path.is_dir():
+        return
+    make_log_dir(path.parent)
+    durable.make_dir(path, exist_ok=True)
+    durable.fsync_dir(path.parent)
+
+
+def check_topic_id(topic_id: str) -> str:
+    """Refuse what is no topic id: 16 bytes in base64url, none of those that Kafka keeps for itself."""
+    if not is_uuid(topic_id) or topic_id in _RESERVED_IDS:
+        raise OptionError(f"topic_id {topic_id[:40]!r} is no topic id: 16 bytes in base64url are wanted")
+    return topic_id
+
+
+def random_topic_id() -> str:
+    """A new topic id."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # Kafka avoids these: tools would take them for options
+            return text

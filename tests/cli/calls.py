@@ -1,0 +1,52 @@
+"""Calls of the command line, in this process and in another."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+from kseg.cli.main import main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a call ended."""
+
+    status: int
+    data: bytes
+    messages: str
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+def call(*argv: object) -> Answer:
+    """Call the command line in this process."""
+    raw = io.BytesIO()
+    out, err = io.TextIOWrapper(raw, encoding="utf-8", write_through=True), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main([str(word) for word in argv])
+        out.flush()
+    return Answer(status, raw.getvalue(), err.getvalue())
+
+
+def run(*argv: object, env: dict[str, str] | None = None, **options: Any) -> Answer:
+    """Call the command line as a program."""
+    command = [sys.executable, "-m", "kseg", *(str(word) for word in argv)]
+    done = subprocess.run(command, capture_output=True, env=os.environ | (env or {}), timeout=120, check=False, **options)
+    return Answer(done.returncode, done.stdout, done.stderr.decode())
