@@ -1,8 +1,8 @@
 """Show the library at work on a log directory that ships with the project (`./dev demo`).
 
-Each step is a function in `STEPS`. It runs lines of code through `Demo`, which prints a line, executes exactly that line, and
-prints what came of it. All steps share one namespace. They run inside a temporary folder, where `data` is a link to the log
-directory that ships and everything else is thrown away at the end.
+Each step is a function in `STEPS`. It runs lines of code through `Demo`, which prints a line, executes exactly that
+line, and prints what came of it. All steps share one namespace. They run inside a temporary folder, where `data` is a
+link to the log directory that ships and everything else is thrown away at the end.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kseg import durable
 from kseg.errors import OptionError
 from kseg.log.metadata import is_uuid
 from kseg.log.names import DirKind, parse_partition_dir
-from kseg.storage import LocalStore, open_store
+from kseg.storage import open_store
 from kseg.types import TopicPartition
 
 _RESERVED_IDS: Final = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
@@ -24,9 +24,10 @@ def partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
     Raises:
         OptionError: It is a URI of another store, or no name of a partition that kseg writes.
     """
-    store, text = open_store(path)
-    if not isinstance(store, LocalStore):
-        raise OptionError(f"a log is written to a local directory, not to {os.fspath(path)!r}")
+    text = os.fspath(path)
+    if "://" in text and not text.startswith("file://"):  # asked before the store, which may ask the network
+        raise OptionError(f"a log is written to a local directory, not to {text!r}")
+    _, text = open_store(text)
     directory = Path(os.path.abspath(text))  # noqa: PTH100  (a symbolic link keeps the name that it has)
     name = parse_partition_dir(directory.name)
     if name is None or name.kind is not DirKind.CURRENT:

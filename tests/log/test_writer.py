@@ -602,13 +602,13 @@ def test_epochs_rise_and_are_kept(tmp_path):
     assert kseg.open_log(tmp_path / "a-0").leader_epochs() == [(0, 0), (4, 2), (9, 6)]
 
 
-def test_batches_are_written_as_they_are(tmp_path, golden):
+def test_batches_are_written_as_they_are(tmp_path):
     source = LogBuilder(tmp_path, "source").batch(5, "lz4", leader_epoch=2).skip(10)
     source.transaction(3, producer_id=9).control("abort", producer_id=9).empty(4).batch(2, "zstd")
     data = np.frombuffer(b"".join(entry.data for entry in source.batches), np.uint8)
     table, rows = table_of(source.write() / f"{0:020d}.log")
     encoded = EncodedBatches(data, table[:, :rows])
-    with kseg.create_log(tmp_path / "copy-0", config=kseg.LogConfig(segment_bytes=700), clock=clock) as writer:
+    with kseg.create_log(tmp_path / "copy-0", config=kseg.LogConfig(segment_bytes=300), clock=clock) as writer:
         assert writer.append_batches(encoded) == OffsetRange(0, source.next_offset)
         assert writer.append_batches(EncodedBatches(data[:0], table[:, :0])) == OffsetRange(25, 25)
         with pytest.raises(LogError, match="rise from 25"):

@@ -1,0 +1,120 @@
+"""The command line as a program: help, widths, pipes, statuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import kseg
+from kseg.cli.main import VERBS, exit_status
+from kseg.cli.render import Column, cells, clip, format_size, format_table, format_time, visible
+from kseg.errors import IndexFileError, LockedError, LogError, OffsetOutOfRangeError, OptionError, StorageError, TruncatedError
+from tests.builders import LogBuilder
+from tests.cli.calls import call, run
+
+
+def test_version_and_help():
+    assert call("--version").text == f"kseg {kseg.__version__}\n"
+    top = call("--help")
+    assert top.status == 0
+    assert all(f"    {verb}" in top.text for verb in VERBS)
+    for verb in VERBS:
+        text = call(verb, "--help").text
+        assert f"kseg {verb} /" in text, "an example"
+        assert "exit status:" in text
+        assert "--json" in text
+
+
+def test_help_needs_no_kernels():
+    code = "import sys; from kseg.cli.main import main; main(['--help']); sys.exit('numba' in sys.modules or 'pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("argv", [[], ["nothing"], ["ls"], ["ls", "a", "b"], ["--nothing"], ["dump", "x", "--decode"]])
+def test_wrong_arguments_are_one_line_and_status_2(argv):
+    answer = call(*argv)
+    assert (answer.status, answer.data) == (2, b"")
+    assert answer.messages.startswith("kseg: ")
+    assert answer.messages.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (TruncatedError("x"), 1),
+        (IndexFileError("x"), 1),
+        (LogError("x"), 1),
+        (OptionError("x"), 2),
+        (StorageError("x"), 2),
+        (OffsetOutOfRangeError("x"), 2),
+        (LockedError("x"), 3),
+    ],
+)
+def test_statuses(error, status):
+    assert exit_status(error) == status
+
+
+@pytest.mark.parametrize("words", [["ls"], ["ls", "--segments"]])
+@pytest.mark.parametrize("columns", [80, 60, 200])
+def test_tables_fit_the_terminal(golden, words, columns):
+    answer = run(words[0], golden / "before", *words[1:], env={"COLUMNS": str(columns)})
+    assert answer.status == 0
+    assert max(map(cells, answer.lines)) <= columns
+    assert "\x1b" not in answer.text
+
+
+def test_dumps_fit_the_terminal(golden):
+    for name in ("__cluster_metadata-0", "plain-0", "tx-0"):
+        answer = run("dump", golden / "before" / name, "--records", env={"COLUMNS": "80"})
+        assert answer.status == 0
+        assert max(map(cells, answer.lines)) <= 80
+
+
+def test_an_ascii_terminal_gets_utf8_all_the_same(golden):
+    answer = run("cat", golden / "before/plain-0", "-n", 20, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    assert answer.status == 0
+    assert "日本" in answer.text
+
+
+def test_a_closed_pipe_is_quiet(golden):
+    command = [sys.executable, "-m", "kseg", "cat", str(golden / "before"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    messages = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+    assert messages == b""
+
+
+def test_an_interrupt_is_quiet(tmp_path):
+    fifo = tmp_path / "leader-epoch-checkpoint"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([sys.executable, "-m", "kseg", "dump", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(3)  # it now waits for somebody to write
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_an_empty_directory(tmp_path):
+    for verb in VERBS:
+        answer = run(verb, tmp_path)
+        assert (answer.status, answer.data) == (2, b"")
+        assert answer.messages.startswith("kseg: no ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+def test_no_permission_as_root(tmp_path):
+    path = LogBuilder(tmp_path).segment().batch(3).write()
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    code = f"import os, sys; os.setgid(65534); os.setuid(65534); from kseg.cli.main import main; sys.exit(main(['ls', {str(path)!r}]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("permission denied\n")
