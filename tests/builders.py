@@ -3,8 +3,8 @@
     log = LogBuilder(tmp).segment(base=0).batch(records=5, codec="lz4").tombstone(b"k").control("abort", producer_id=9)
     path = log.corrupt(byte=70).write()
 
-Every step that adds bytes takes the next free offset; `log.records` is what a consumer of all of it would read, `log.batches`
-what stands in the files.
+Every step that adds bytes takes the next free offset; `log.records` is what a consumer of all of it would read,
+`log.batches` what stands in the files.
 """
 
 from __future__ import annotations
@@ -154,7 +154,12 @@ class LogBuilder:
         return self._add(Entry(v2.encode_batch([], filled), (), False, filled), self.next_offset + span)
 
     def legacy(
-        self, records: int | Sequence[Record] = 3, *, magic: int = 1, codec: str | int = "none", append_time: int | None = None
+        self,
+        records: int | Sequence[Record] = 3,
+        *,
+        magic: int = 1,
+        codec: str | int = "none",
+        append_time: int | None = None,
     ) -> Self:
         """Add messages of magic 0 or 1, wrapped where there is a codec."""
         made = self.make(records) if isinstance(records, int) else list(records)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kseg.errors import OptionError
-from kseg.format.codec import check_level, compress
+from kseg.format.codec import PackFunctions, check_level, compress_batches
 from kseg.format.columns import EncoderInput, encoder_input
 from kseg.native import encode, records
 from kseg.native import table as t
@@ -159,7 +159,8 @@ def _encode(
     if options.base_sequence >= 0 and count:
         table[t.BASE_SEQUENCE] = (options.base_sequence + table[t.BASE_OFFSET] - table[t.BASE_OFFSET, 0]) & MAX_COUNT
     if options.codec is not Codec.NONE:
-        out = _compressed(out, table, options)
+        functions = PackFunctions(options.codec, options.level)
+        out = compress_batches(out, table, functions)
     _check_sizes(table)
     encode.write_headers(out, table, count)
     end = int(table[t.POSITION, -1] + table[t.SIZE, -1]) if count else 0
@@ -174,20 +175,6 @@ def _fill_shared(table: t.Table, options: BatchOptions) -> None:
     table[t.BASE_SEQUENCE] = options.base_sequence
     table[t.MARKER_TYPE] = -1
     table[t.COORDINATOR_EPOCH] = -1
-
-
-def _compressed(out: t.Bytes, table: t.Table, options: BatchOptions) -> t.Bytes:
-    """Compress each batch's records; positions and sizes in the table follow."""
-    parts: list[bytes] = []
-    at = 0
-    room = bytes(t.HEADER_SIZE)
-    for row in range(table.shape[1]):
-        start, size = int(table[t.POSITION, row]), int(table[t.SIZE, row])
-        payload = compress(options.codec, out[start + t.HEADER_SIZE : start + size].data, options.level)
-        parts += (room, payload)
-        table[t.POSITION, row], table[t.SIZE, row] = at, t.HEADER_SIZE + len(payload)
-        at += t.HEADER_SIZE + len(payload)
-    return np.frombuffer(bytearray().join(parts), np.uint8)
 
 
 def _check_sizes(table: t.Table) -> None:

@@ -1,18 +1,16 @@
 """The five codecs in exactly the framings that Kafka writes and accepts.
 
-Reading: `block_functions` gives the kernels the addresses of the libraries' own C functions; where a library does not
-    show one, a Python callback of the same shape stands in, and nothing else changes. Writing: one function per
-    codec.
+Reading: `BlockFunctions` gives the kernels the addresses of the libraries' own C functions; where a library does not
+show one, a Python callback of the same shape stands in, and nothing else changes. Writing works the same way, with
+`PackFunctions`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib.util
 import struct
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import lz4.block
@@ -21,18 +19,25 @@ import snappy
 import zstandard
 from numpy.typing import NDArray
 
-from kseg.errors import OptionError
-from kseg.native.codecs import GZIP, LZ4, ZSTD, xxhash32
+from kseg.errors import OptionError, UnsupportedError
+from kseg.native.codecs import GZIP, LZ4, SNAPPY, ZSTD, xxhash32
+from kseg.native.compress import BLOCK_SLACK, LEVEL, PACK_FIELDS, pack_batches, pack_payload, packed_bound
 from kseg.native.memory import as_array
 from kseg.native.snappy import BAD_BLOCK, NO_ROOM
+from kseg.native.table import SIZE, Bytes, Table
 from kseg.types import Codec
 
-LZ4_BLOCK = 64 * 1024
-XERIAL_BLOCK = 32 * 1024
-XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+LZ4_DEFAULT_LEVEL = 9
+LZ4_MAX_LEVEL = 12  # of the library; Kafka's levels go to 17
+LZ4_FAST = 1  # the acceleration of LZ4_compress_fast
+ZSTD_LEVEL = 100  # ZSTD_c_compressionLevel
+ZSTD_CONTENT_SIZE = 200  # ZSTD_c_contentSizeFlag
 LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # Kafka's compression.*.level settings
 
 _BlockFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
+_PackFunction = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int
+)
 _ZstdFunction = ctypes.CFUNCTYPE(
     ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t
 )
@@ -123,52 +128,81 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _gzip(data: bytes, level: int | None) -> bytes:
-    packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
+def _gzip(source: int, target: int, size: int, capacity: int, level: int) -> int:
+    data = ctypes.string_at(source, size)
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
     body = packer.compress(data) + packer.flush()
-    head = (
-        b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # as the JDK (16 and later) writes it: no name, no time, OS unknown
-    )
-    return head + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # as the JDK writes it: no name, no time, OS unknown
+    return _deliver(head + body + struct.pack("<II", zlib.crc32(data), size), target, capacity)
 
 
-def _snappy(data: bytes, level: int | None) -> bytes:
-    parts = [XERIAL_HEADER]
-    for start in range(0, len(data), XERIAL_BLOCK):
-        block = snappy.compress(data[start : start + XERIAL_BLOCK])
-        parts += (struct.pack(">i", len(block)), block)
-    return b"".join(parts)
+def _snappy(source: int, target: int, size: int, capacity: int, level: int) -> int:
+    return _deliver(snappy.compress(ctypes.string_at(source, size)), target, capacity)
 
 
-def _lz4(data: bytes, level: int | None) -> bytes:
-    """A frame of independent 64 KiB blocks without checksums; level 9, Kafka's default, is the fast compressor."""
-    mode = (
-        {"mode": "default"} if level in (None, 9) else {"mode": "high_compression", "compression": min(level or 9, 12)}
-    )
-    parts = [b"\x04\x22\x4d\x18\x60\x40\x82"]
-    for start in range(0, len(data), LZ4_BLOCK):
-        raw = data[start : start + LZ4_BLOCK]
-        block = lz4.block.compress(raw, store_size=False, **mode)
-        stored = len(block) >= len(raw)
-        parts += (struct.pack("<I", len(raw) | 0x80000000 if stored else len(block)), raw if stored else block)
-    return b"".join([*parts, b"\x00\x00\x00\x00"])
+def _lz4(source: int, target: int, size: int, capacity: int, level: int) -> int:
+    mode = {"mode": "fast"} if level == LZ4_FAST else {"mode": "high_compression", "compression": level}
+    packed = lz4.block.compress(ctypes.string_at(source, size), store_size=False, **mode)
+    return _deliver(packed, target, capacity) if len(packed) <= capacity else 0
 
 
-@functools.lru_cache(maxsize=8)
-def _zstd_packer(level: int | None) -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False)
+def _zstd(state: int, target: int, capacity: int, source: int, size: int) -> int:
+    packer = zstandard.ZstdCompressor(
+        level=state, write_content_size=False
+    )  # without a context, its place has the level
+    return _deliver(packer.compress(ctypes.string_at(source, size)), target, capacity)
 
 
-def _zstd(data: bytes, level: int | None) -> bytes:
-    return _zstd_packer(level).compress(data)
-
-
-_PACKERS: dict[Codec, Callable[[bytes, int | None], bytes]] = {
-    Codec.GZIP: _gzip,
-    Codec.SNAPPY: _snappy,
-    Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
+_PACK_CALLBACKS = {
+    GZIP: _PackFunction(_gzip),
+    SNAPPY: _PackFunction(_snappy),
+    LZ4: _PackFunction(_lz4),
+    ZSTD: _ZstdFunction(_zstd),
 }
+
+
+class PackFunctions:
+    """Addresses and level for `native.compress`, with a zstd context of its own: one object per thread."""
+
+    def __init__(self, codec: Codec, level: int | None = None) -> None:
+        check_level(codec, level)
+        self._free: Any = None
+        self.codec = codec
+        self.addresses: NDArray[np.int64] = np.zeros(PACK_FIELDS, np.int64)
+        for number, callback in _PACK_CALLBACKS.items():
+            self.addresses[number] = _address(callback)
+        if codec is Codec.GZIP:
+            self.addresses[LEVEL] = 6 if level is None else level
+        elif codec is Codec.LZ4:
+            self._use_lz4(level)
+        elif codec is Codec.ZSTD:
+            self._use_zstd(3 if level is None else level)
+
+    def _use_lz4(self, level: int | None) -> None:
+        """Kafka's default level 9 stands for the fast compressor; any other is one of the high compressor's."""
+        fast = level in (None, LZ4_DEFAULT_LEVEL)
+        self.addresses[LEVEL] = LZ4_FAST if fast else min(level or 0, LZ4_MAX_LEVEL)
+        found = _find("lz4.block._block", "LZ4_compress_fast" if fast else "LZ4_compress_HC")
+        if found is not None:
+            self.addresses[LZ4] = _address(found)
+
+    def _use_zstd(self, level: int) -> None:
+        names = ("ZSTD_createCCtx", "ZSTD_CCtx_setParameter", "ZSTD_freeCCtx", "ZSTD_compress2")
+        create, configure, free, function = (_find("zstandard._cffi", name) for name in names)
+        if create is None or configure is None or free is None or function is None:
+            self.addresses[0] = level
+            return
+        create.restype = ctypes.c_void_p
+        configure.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+        free.argtypes = [ctypes.c_void_p]
+        context = create()
+        configure(context, ZSTD_LEVEL, level)
+        configure(context, ZSTD_CONTENT_SIZE, 0)  # Kafka streams, and so does not know the size either
+        self.addresses[0], self.addresses[ZSTD], self._free = context, _address(function), free
+
+    def __del__(self) -> None:
+        if getattr(self, "_free", None) is not None:
+            self._free(int(self.addresses[0]))
 
 
 def check_level(codec: Codec, level: int | None) -> None:
@@ -184,7 +218,24 @@ def check_level(codec: Codec, level: int | None) -> None:
 
 def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:
     """Compress a batch's records in Kafka's framing."""
-    return _PACKERS[codec](bytes(data), level)
+    source = as_array(data)
+    functions = PackFunctions(codec, level)  # held until the call is over: its context is freed with it
+    out = np.empty(packed_bound(source.size), np.uint8)
+    end = pack_payload(int(codec), source, 0, source.size, out, 0, functions.addresses)
+    return out[:end].tobytes()
+
+
+def compress_batches(data: Bytes, table: Table, functions: PackFunctions) -> Bytes:
+    """Compress the records of encoded batches; positions and sizes in the table follow."""
+    rows = table.shape[1]
+    room = int(table[SIZE].sum())
+    out = np.empty(packed_bound(room) + BLOCK_SLACK * rows, np.uint8)
+    done, end = pack_batches(int(functions.codec), data, table, rows, out, functions.addresses)
+    if done < rows:
+        raise UnsupportedError(
+            f"the {functions.codec.label} library could not compress a batch of {table[SIZE, done]} bytes"
+        )
+    return out[:end]
 
 
 def block_checksum(data: bytes) -> int:

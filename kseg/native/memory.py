@@ -177,6 +177,32 @@ if JIT_ENABLED:
         return types.int64(types.int64, source, types.int64, types.int64, target, types.int64, types.int64), codegen
 
     @intrinsic
+    def call_pack(
+        typing: Any,
+        function: Any,
+        source: Any,
+        source_position: Any,
+        size: Any,
+        target: Any,
+        target_position: Any,
+        capacity: Any,
+        level: Any,
+    ) -> Any:
+        """function(source, target, size, capacity, level), as LZ4_compress_fast: bytes written, or 0 or less."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            byte_pointer = _I8.as_pointer()
+            kind = ir.FunctionType(_I32, [byte_pointer, byte_pointer, _I32, _I32, _I32])
+            pointer = builder.inttoptr(args[0], kind.as_pointer())
+            origin = _address(context, builder, signature.args[1], args[1], args[2])
+            destination = _address(context, builder, signature.args[4], args[4], args[5])
+            numbers = [builder.trunc(args[i], _I32) for i in (3, 6, 7)]
+            return builder.sext(builder.call(pointer, [origin, destination, *numbers]), _I64)
+
+        kinds = (types.int64, source, types.int64, types.int64, target, types.int64, types.int64, types.int64)
+        return types.int64(*kinds), codegen
+
+    @intrinsic
     def call_zstd(
         typing: Any,
         function: Any,
@@ -188,7 +214,7 @@ if JIT_ENABLED:
         target_position: Any,
         capacity: Any,
     ) -> Any:
-        """ZSTD_decompressDCtx(state, target, capacity, source, size): bytes written, or minus an error code."""
+        """function(state, target, capacity, source, size), as zstd's: bytes written, or minus an error code."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             byte_pointer = _I8.as_pointer()
@@ -253,9 +279,26 @@ else:
         target_position: int,
         capacity: int,
     ) -> int:
-        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(int(function))
+        call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)(
+            int(function)
+        )
         origin, destination = source.ctypes.data + int(source_position), target.ctypes.data + int(target_position)
         return int(call(origin, destination, int(size), int(capacity)))
+
+    def call_pack(
+        function: int,
+        source: NDArray[np.uint8],
+        source_position: int,
+        size: int,
+        target: NDArray[np.uint8],
+        target_position: int,
+        capacity: int,
+        level: int,
+    ) -> int:
+        kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
+        call = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(int(function))
+        origin, destination = source.ctypes.data + int(source_position), target.ctypes.data + int(target_position)
+        return int(call(origin, destination, int(size), int(capacity), int(level)))
 
     def call_zstd(
         function: int,

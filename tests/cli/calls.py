@@ -48,5 +48,7 @@ def call(*argv: object) -> Answer:
 def run(*argv: object, env: dict[str, str] | None = None, **options: Any) -> Answer:
     """Call the command line as a program."""
     command = [sys.executable, "-m", "kseg", *(str(word) for word in argv)]
-    done = subprocess.run(command, capture_output=True, env=os.environ | (env or {}), timeout=120, check=False, **options)
+    done = subprocess.run(
+        command, capture_output=True, env=os.environ | (env or {}), timeout=120, check=False, **options
+    )
     return Answer(done.returncode, done.stdout, done.stderr.decode())

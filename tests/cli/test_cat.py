@@ -19,7 +19,7 @@ def expected_rows(golden, topic, partition, *, committed):
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("name", ["plain-1", "tx-0", "rd-lz4-0", "append-time-0"])
+@pytest.mark.parametrize("name", ["plain-1", "tx-1", "rd-lz4-0", "append-time-0"])
 def test_json_has_what_a_consumer_read(golden, name, isolation):
     topic, _, partition = name.rpartition("-")
     formats = [word for part in ("key", "value", "header") for word in (f"--{part}-format", "hex")]
@@ -146,7 +146,13 @@ def test_lines_for_people(small):
     assert answer.lines[1] == 'orders-0  1  2023-11-14T22:13:20.010Z  null  {"a": [1, "\\u00e9"]}'
     assert answer.lines[2] == "orders-0  2  2023-11-14T22:13:20.015Z  clé  null"
     assert answer.lines[0].endswith("  h=1  n=null")
-    assert call("cat", small, "--format", "hex").lines[2].split() == ["orders-0", "2", "2023-11-14T22:13:20.015Z", "636cc3a9", "null"]
+    assert call("cat", small, "--format", "hex").lines[2].split() == [
+        "orders-0",
+        "2",
+        "2023-11-14T22:13:20.015Z",
+        "636cc3a9",
+        "null",
+    ]
 
 
 def test_what_is_behind_the_high_watermark_is_withheld_and_said(small):

@@ -12,8 +12,8 @@ from tests.cli.calls import call
 from tests.scale import counts
 
 KEYS = [
-    "segment", "base", "last", "magic", "codec", "pid", "epoch", "seq", "leaderEpoch", "txn", "control", "tsType", "maxTs",
-    "horizon", "records",
+    "segment", "base", "last", "magic", "codec", "pid", "epoch", "seq", "leaderEpoch", "txn", "control", "tsType",
+    "maxTs", "horizon", "records",
 ]  # fmt: skip
 SETTINGS = [
     {},
@@ -57,7 +57,15 @@ def test_an_empty_segment_has_no_batches(golden):
 
 
 def test_batches_of_every_kind_in_one_segment(oracle, tmp_path):
-    log = LogBuilder(tmp_path).segment().batch(4).empty(3).legacy(3, magic=0).legacy(3, codec="gzip").batch(2, codec="lz4")
+    log = (
+        LogBuilder(tmp_path)
+        .segment()
+        .batch(4)
+        .empty(3)
+        .legacy(3, magic=0)
+        .legacy(3, codec="gzip")
+        .batch(2, codec="lz4")
+    )
     log.transaction(2, producer_id=9).control("abort", producer_id=9).append_time(2, "zstd").empty(2).empty(1)
     log.legacy(2, codec="snappy", append_time=1_700_000_000_000)
     assert_equal_dumps(oracle, log.write())

@@ -6,14 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 import kseg
 from kseg.cli.main import VERBS, exit_status
 from kseg.cli.render import Column, cells, clip, format_size, format_table, format_time, visible
-from kseg.errors import IndexFileError, LockedError, LogError, OffsetOutOfRangeError, OptionError, StorageError, TruncatedError
+from kseg.errors import (
+    IndexFileError,
+    LockedError,
+    LogError,
+    OffsetOutOfRangeError,
+    OptionError,
+    StorageError,
+    TruncatedError,
+)
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
 
@@ -31,7 +38,9 @@ def test_version_and_help():
 
 
 def test_help_needs_no_kernels():
-    code = "import sys; from kseg.cli.main import main; main(['--help']); sys.exit('numba' in sys.modules or 'pyarrow' in sys.modules)"
+    code = (
+        "import sys, kseg.cli.main as m; m.main(['--help']); sys.exit(not {'numba', 'pyarrow'}.isdisjoint(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
@@ -76,7 +85,9 @@ def test_dumps_fit_the_terminal(golden):
 
 
 def test_an_ascii_terminal_gets_utf8_all_the_same(golden):
-    answer = run("cat", golden / "before/plain-0", "-n", 20, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    answer = run(
+        "cat", golden / "before/plain-0", "-n", 20, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    )
     assert answer.status == 0
     assert "日本" in answer.text
 
@@ -95,10 +106,11 @@ def test_a_closed_pipe_is_quiet(golden):
 def test_an_interrupt_is_quiet(tmp_path):
     fifo = tmp_path / "leader-epoch-checkpoint"
     os.mkfifo(fifo)
-    process = subprocess.Popen([sys.executable, "-m", "kseg", "dump", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(3)  # it now waits for somebody to write
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    command = [sys.executable, "-m", "kseg", "dump", str(fifo)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with fifo.open("wb"):  # opens once the other side reads, and then keeps it waiting
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -109,12 +121,45 @@ def test_an_empty_directory(tmp_path):
         assert answer.messages.startswith("kseg: no ")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
-def test_no_permission_as_root(tmp_path):
+def test_no_permission(tmp_path):
+    """Root may read everything, so the call gives its rights up once it has loaded what it needs."""
     path = LogBuilder(tmp_path).segment().batch(3).write()
     path.chmod(0)
-    tmp_path.chmod(0o755)
-    code = f"import os, sys; os.setgid(65534); os.setuid(65534); from kseg.cli.main import main; sys.exit(main(['ls', {str(path)!r}]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    lines = [
+        "import os, sys",
+        "import kseg.cli.ls",
+        "from kseg.cli.main import main",
+        "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)",
+        "sys.exit(main(['ls', sys.argv[1]]))",
+    ]
+    command = [sys.executable, "-c", "\n".join(lines), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path.chmod(0o700)
     assert done.returncode == 2
-    assert done.stderr.endswith("permission denied\n")
+    assert done.stderr == f"kseg: {path}: permission denied\n"
+
+
+def test_sizes_times_and_text():
+    assert [format_size(size) for size in (0, 1023, 1024, 1536, 5 << 30, 1 << 60)] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 GiB", "1024.0 PiB",
+    ]  # fmt: skip
+    assert [format_time(ts) for ts in (-1, -5, 0, 1700000000123, 2**62)] == [
+        "-", "-5", "1970-01-01T00:00:00.000Z", "2023-11-14T22:13:20.123Z", str(2**62),
+    ]  # fmt: skip
+    assert visible("a\n\x00é\u200b\udcff\\") == "a\\n\\x00é\\u200b\\xff\\\\"
+    assert clip("日本語", 5) == "日本…"
+    assert clip("abc", 3) == "abc"
+
+
+def test_a_table_cuts_text_then_leaves_columns_out():
+    columns = [Column("NAME", at_least=6), Column("N", right=True), Column("ID", at_least=4, droppable=1)]
+    rows = [("a-long-name", 12345, "0123456789"), ("b", 1, None)]
+    assert format_table(columns, rows, 80) == [
+        "NAME             N  ID",
+        "a-long-name  12345  0123456789",
+        "b                1  -",
+    ]
+    assert format_table(columns, rows, 24)[1] == "a-long-name  12345  012…"
+    assert format_table(columns, rows, 20)[1] == "a-long…  12345  012…"
+    assert format_table(columns, rows, 14)[1] == "a-long…  12345"
+    assert max(map(cells, format_table(columns, rows, 9))) <= 9

@@ -1,7 +1,9 @@
 """Runs one mutated file through the public API and judges what comes out.
 
-Allowed are rows, or a `KsegError` that names the file, and the position where it is about bytes. Where the twins know the
-answer it must be theirs. To run a failing case again: `python -c "from tests.faults.fuzz import replay; replay(CASE)"`.
+Allowed are rows, or a `KsegError` that names the file, and the position where it is about bytes. Where the twins know
+the answer it must be theirs. To run a failing case again:
+
+    python -c "from tests.faults.fuzz import replay; replay(CASE)"
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ def _judge(path: Path, seed: Seed, mutation: Mutation) -> str:
     expected = expectation(mutation, seed.base)
     if isinstance(outcome, list) and isinstance(committed, list):
         shown = {record.offset for record in outcome}
-        assert all(record.offset in shown for record in committed), "read_committed shows what read_uncommitted does not"
+        assert all(record.offset in shown for record in committed), (
+            "read_committed shows what read_uncommitted does not"
+        )
     return _compare(outcome, expected)
 
 

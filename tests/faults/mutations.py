@@ -16,7 +16,28 @@ from tests.reference import codecs, legacy
 from tests.reference.errors import RejectedError
 from tests.reference.varint import decode_varint, decode_varlong, encode_varint, encode_varlong
 
-EDGES = (0, 1, -1, 2, 13, 14, 48, 49, 60, 61, 127, 128, -128, 255, 0x7FFF, 0xFFFF, 1 << 20, 1 << 24, (1 << 31) - 1, -(1 << 31))
+EDGES = (
+    0,
+    1,
+    -1,
+    2,
+    13,
+    14,
+    48,
+    49,
+    60,
+    61,
+    127,
+    128,
+    -128,
+    255,
+    0x7FFF,
+    0xFFFF,
+    1 << 20,
+    1 << 24,
+    (1 << 31) - 1,
+    -(1 << 31),
+)
 RAW_VARINTS = (
     b"\x80",
     b"\xff\xff\xff\xff\x0f",
@@ -127,7 +148,7 @@ def varint_spans(payload: bytes, count: int) -> list[tuple[int, int, bool]]:
 
 
 def edit_varint(rng: random.Random, payload: bytes, count: int) -> bytes:
-    """Replace one varint of a sound payload by an edge value, a neighbour, or bytes that are at the limit of the rules."""
+    """Replace one varint of a sound payload by an edge value, a neighbour, or bytes at the limit of the rules."""
     spans = varint_spans(payload, count)
     if not spans:
         return payload + b"\x00"
@@ -244,6 +265,8 @@ def mutate(rng: random.Random, data: bytes, other: bytes) -> Mutation:
     changed, what, repaired = _mutate_entry(rng, entry, other)
     mutation = Mutation(data[:position] + changed + data[position + size :], index, what, repaired)
     if rng.random() < 0.03:
-        tail = rng.choice((bytes(rng.randrange(1, 200)), rng.randbytes(rng.randrange(1, 80)), data[: rng.randrange(1, size)]))
+        tail = rng.choice(
+            (bytes(rng.randrange(1, 200)), rng.randbytes(rng.randrange(1, 80)), data[: rng.randrange(1, size)])
+        )
         mutation = replace(mutation, data=mutation.data + tail, what=mutation.what + ", tail")
     return mutation

@@ -1,4 +1,4 @@
-"""What the twins say of a mutated file: the rows of a full read, a refusal at a position, or nothing that can be compared."""
+"""What the twins say of a mutated file: rows, a refusal at a position, or nothing that can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tests.reference import batch as v2
 from tests.reference import legacy
 from tests.reference.errors import GreyError, RejectedError
 from tests.reference.record import Record
-
 
 LARGEST_RELATIVE = (1 << 31) - 1  # no segment holds offsets further from its base: its index could not name them
 

@@ -62,7 +62,9 @@ def _built() -> list[Seed]:
         for codec in codecs.NAMES[:4]:
             log = LogBuilder(unused).legacy(4, magic=magic, codec=codec).legacy(3, magic=magic).batch(3)
             logs.append((f"built legacy {magic} {codec}", log))
-    logs.append(("built empty", LogBuilder(unused).batch(2).empty(5, producer_id=3, producer_epoch=0, base_sequence=2).batch(2)))
+    logs.append(
+        ("built empty", LogBuilder(unused).batch(2).empty(5, producer_id=3, producer_epoch=0, base_sequence=2).batch(2))
+    )
     logs.append(("built horizon", LogBuilder(unused).batch(5, flags=v2.HORIZON_BIT, base_timestamp=1 << 42).batch(1)))
     logs.append(("built large", LogBuilder(unused).batch(40, codec="lz4").batch(60, codec="zstd")))
     return [Seed(name, 0, log.segments[0].data) for name, log in logs]

@@ -1,7 +1,7 @@
 """Mutated logs end in the right rows or in an error that says where: 20,000 mutations and more in every run.
 
-Cases are numbered, and a number makes its case: a failure prints how to run it again. KSEG_FUZZ_BASE shifts the numbers, for
-runs that are to see something new.
+Cases are numbered, and a number makes its case: a failure prints how to run it again. KSEG_FUZZ_BASE shifts the
+numbers, for runs that are to see something new.
 """
 
 from __future__ import annotations

@@ -26,7 +26,16 @@ GOOD = v2.encode_batch([Record(index, 1000, b"k", b"v") for index in range(3)])
 def test_the_standard_columns():
     batch = decoded(GOOD)[0]
     assert batch.schema == RECORD_SCHEMA
-    assert batch.schema.names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    assert batch.schema.names == [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
+    ]
     assert batch.schema.field("timestamp").type == pa.timestamp("ms", tz="UTC")
     assert set(batch.column("topic").to_pylist()) == {"orders"}
     assert set(batch.column("partition").to_pylist()) == {3}
@@ -44,7 +53,9 @@ def test_ranges(case, first, last):
     assert decode(case.data, span=span) == as_text(expected)
 
 
-@given(segments(), st.lists(st.sampled_from(RECORD_SCHEMA.names + EXTRA_SCHEMA.names), min_size=1, max_size=6, unique=True))
+@given(
+    segments(), st.lists(st.sampled_from(RECORD_SCHEMA.names + EXTRA_SCHEMA.names), min_size=1, max_size=6, unique=True)
+)
 def test_column_choice_gives_the_same_values(case, columns):
     everything = pa.Table.from_batches(decoded(case.data, ALL_COLUMNS.names), ALL_COLUMNS).select(columns)
     some = decoded(case.data, columns)
@@ -59,7 +70,9 @@ def test_skipped_rows(tmp_path):
     data = b"".join(entry.data for entry in log.batches)
     kept = [record for index, entry in enumerate(log.batches) if index != 1 for record in entry.records]
     assert decode(data, skip=[1]) == kept
-    assert [row for batch in decoded(data, ["offset"], skip=[1]) for row in batch.column(0).to_pylist()] == [r.offset for r in kept]
+    assert [row for batch in decoded(data, ["offset"], skip=[1]) for row in batch.column(0).to_pylist()] == [
+        r.offset for r in kept
+    ]
 
 
 def test_no_rows_make_no_batch_or_an_empty_one():
@@ -94,7 +107,9 @@ def test_a_record_without_headers_has_null():
     assert decoded(data)[0].column("headers").to_pylist() == [None, [{"key": "h", "value": None}]]
 
 
-@pytest.mark.parametrize("key", [b"\xff", b"a\x80b", b"\xe2\x82", b"\xed\xa0\x80", b"ok\xf0\x9f", b"\xc0\xaf", b"\xf8\x88\x80\x80\x80"])
+@pytest.mark.parametrize(
+    "key", [b"\xff", b"a\x80b", b"\xe2\x82", b"\xed\xa0\x80", b"ok\xf0\x9f", b"\xc0\xaf", b"\xf8\x88\x80\x80\x80"]
+)
 def test_header_keys_that_are_no_utf8_become_sound_text(key):
     record = Record(0, 1, None, None, ((b"fine", b"1"), (key, b"2"), ("ü".encode(), b"3")))
     data = v2.encode_batch([record])
@@ -108,12 +123,16 @@ def test_header_keys_are_text():
 
 @pytest.mark.parametrize("timestamp", [0, -1, 1, (1 << 62), -(1 << 62), (1 << 63) - 1, -(1 << 63)])
 def test_any_timestamp(timestamp):
-    data = v2.encode_batch([Record(0, timestamp, None, b"v")], v2.Fields(base_timestamp=timestamp, max_timestamp=timestamp))
+    data = v2.encode_batch(
+        [Record(0, timestamp, None, b"v")], v2.Fields(base_timestamp=timestamp, max_timestamp=timestamp)
+    )
     assert decode(data)[0].timestamp == timestamp
 
 
 def test_timestamps_wrap_as_in_java():
-    data = v2.encode_payload(v2.encode_record(Record(0, 5, None, None), 0, 0), 1, v2.Fields(base_timestamp=(1 << 63) - 1))
+    data = v2.encode_payload(
+        v2.encode_record(Record(0, 5, None, None), 0, 0), 1, v2.Fields(base_timestamp=(1 << 63) - 1)
+    )
     assert decode(data) == list(v2.read_batch(data).records)
 
 
@@ -148,5 +167,7 @@ def test_earlier_results_survive_later_decodes():
     first = decoded(GOOD)
     before = records_of(first)
     for codec in range(1, 5):
-        decoded(v2.encode_batch([Record(index, 7, b"zzz", b"other" * 50) for index in range(50)], v2.Fields(codec=codec)))
+        decoded(
+            v2.encode_batch([Record(index, 7, b"zzz", b"other" * 50) for index in range(50)], v2.Fields(codec=codec))
+        )
     assert records_of(first) == before

@@ -57,7 +57,17 @@ def test_walk_errors(status):
     assert error.position == 1234
 
 
-@pytest.mark.parametrize("status", [records.BAD_COUNT, records.SHORT_PAYLOAD, records.BAD_LENGTH, records.BAD_HEADERS, records.LEFT_OVER, records.BAD_MESSAGE])
+@pytest.mark.parametrize(
+    "status",
+    [
+        records.BAD_COUNT,
+        records.SHORT_PAYLOAD,
+        records.BAD_LENGTH,
+        records.BAD_HEADERS,
+        records.LEFT_OVER,
+        records.BAD_MESSAGE,
+    ],
+)
 def test_record_errors(status):
     error = kb.record_error(table_for(DATA, 99), 0, status)
     assert isinstance(error, CorruptRecordError)

@@ -64,7 +64,15 @@ def test_cut_into_batches(records, codec, batch_records, batch_bytes):
 
 @given(record_lists(max_size=20), st.sampled_from(list(Codec)), st.integers(1, 5))
 def test_the_table_says_what_the_bytes_say(records, codec, batch_records):
-    made = encode(records, codec=codec, batch_records=batch_records, leader_epoch=2, producer_id=5, producer_epoch=1, base_sequence=0)
+    made = encode(
+        records,
+        codec=codec,
+        batch_records=batch_records,
+        leader_epoch=2,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=0,
+    )
     assert made.count == made.table.shape[1]
     read = table_for(bytes(made.data))
     assert (made.table[: t.MARKER_TYPE] == read[: t.MARKER_TYPE]).all()
@@ -86,7 +94,12 @@ def test_a_record_larger_than_the_limit_has_a_batch_of_its_own():
 
 
 def test_offsets_that_are_too_far_apart_start_a_batch():
-    records = [Record(0, 1, b"a", b""), Record((1 << 31) - 1, 1, b"b", b""), Record(1 << 31, 1, b"c", b""), Record(1 << 40, 1, b"d", b"")]
+    records = [
+        Record(0, 1, b"a", b""),
+        Record((1 << 31) - 1, 1, b"b", b""),
+        Record(1 << 31, 1, b"c", b""),
+        Record(1 << 40, 1, b"d", b""),
+    ]
     batches = batches_of(encode(records))
     assert rows_of(batches) == records
     assert all(batch.last_offset - batch.base_offset < 1 << 31 for batch in batches)
@@ -129,7 +142,9 @@ def test_sequences_wrap_to_zero():
 
 
 def test_flags():
-    batch = batches_of(encode([Record(0, 1, b"k", b"v")], is_transactional=True, producer_id=9, producer_epoch=0, base_sequence=0))[0]
+    batch = batches_of(
+        encode([Record(0, 1, b"k", b"v")], is_transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
+    )[0]
     assert (batch.is_transactional, batch.is_control) == (True, False)
 
 
@@ -154,7 +169,13 @@ def test_a_delete_horizon(records, horizon, codec):
 @pytest.mark.parametrize("epoch", [0, 7, (1 << 31) - 1])
 def test_markers(epoch):
     data = encode_marker(
-        offset=1 << 40, timestamp=5, leader_epoch=2, producer_id=1 << 50, producer_epoch=32767, commit=False, coordinator_epoch=epoch
+        offset=1 << 40,
+        timestamp=5,
+        leader_epoch=2,
+        producer_id=1 << 50,
+        producer_epoch=32767,
+        commit=False,
+        coordinator_epoch=epoch,
     )
     batch = v2.read_batch(data)
     assert (batch.is_control, batch.is_transactional, batch.base_sequence, batch.count) == (True, True, -1, 1)

@@ -29,7 +29,11 @@ def written(first_offset=0, **columns):
 )
 def test_types_of_keys_and_values(kind):
     texts = ["a", None, "", "longer than twelve bytes, so that a view points elsewhere"]
-    values = texts if pa.types.is_string(kind) or "string" in str(kind) else [t and t.encode() if t is not None else None for t in texts]
+    values = (
+        texts
+        if pa.types.is_string(kind) or "string" in str(kind)
+        else [t and t.encode() if t is not None else None for t in texts]
+    )
     values = [b"" if value == "" and "binary" in str(kind) else value for value in values]
     rows = written(key=pa.array(values, kind), value=pa.array(values[::-1], kind))
     expected = [None if text is None else text.encode() for text in texts]
@@ -38,7 +42,11 @@ def test_types_of_keys_and_values(kind):
 
 
 def test_fixed_size_binary():
-    assert [row.value for row in written(value=pa.array([b"abcd", None, b"efgh"], pa.binary(4)))] == [b"abcd", None, b"efgh"]
+    assert [row.value for row in written(value=pa.array([b"abcd", None, b"efgh"], pa.binary(4)))] == [
+        b"abcd",
+        None,
+        b"efgh",
+    ]
 
 
 def test_dictionaries():
@@ -47,11 +55,19 @@ def test_dictionaries():
 
 
 def test_a_column_of_nulls():
-    assert written(key=pa.nulls(2), value=pa.array([b"a", b"b"])) == [Record(0, NOW, None, b"a"), Record(1, NOW, None, b"b")]
+    assert written(key=pa.nulls(2), value=pa.array([b"a", b"b"])) == [
+        Record(0, NOW, None, b"a"),
+        Record(1, NOW, None, b"b"),
+    ]
 
 
 def test_slices():
-    whole = pa.record_batch({"key": pa.array([b"%d" % i for i in range(10)]), "value": pa.array([None if i % 3 else b"v%d" % i for i in range(10)])})
+    whole = pa.record_batch(
+        {
+            "key": pa.array([b"%d" % i for i in range(10)]),
+            "value": pa.array([None if i % 3 else b"v%d" % i for i in range(10)]),
+        }
+    )
     rows = written(batch=whole.slice(3, 4))
     assert [row.key for row in rows] == [b"3", b"4", b"5", b"6"]
     assert [row.value for row in rows] == [b"v3", None, None, b"v6"]
@@ -63,7 +79,10 @@ def test_timestamps_of_any_unit(unit, zone):
     moment = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
     column = pa.array([moment, None], pa.timestamp(unit, tz=zone or "UTC"))
     column = column if zone else column.cast(pa.timestamp(unit))
-    assert [row.timestamp for row in written(value=pa.array([b"a", b"b"]), timestamp=column)] == [int(moment.timestamp() * 1000), NOW]
+    assert [row.timestamp for row in written(value=pa.array([b"a", b"b"]), timestamp=column)] == [
+        int(moment.timestamp() * 1000),
+        NOW,
+    ]
 
 
 def test_timestamps_as_milliseconds():
@@ -88,7 +107,10 @@ def headers_of(kind, rows):
 
 @pytest.mark.parametrize("list_kind", [pa.list_, pa.large_list])
 def test_headers(list_kind):
-    column = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, [], [{"key": "", "value": b""}]], list_kind(HEADER))
+    column = pa.array(
+        [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, [], [{"key": "", "value": b""}]],
+        list_kind(HEADER),
+    )
     rows = written(value=pa.array([b"v"] * 4), headers=column)
     assert [row.headers for row in rows] == [((b"a", b"1"), (b"a", None)), (), (), ((b"", b""),)]
 

@@ -56,28 +56,58 @@ ACCEPTED = {
     "gzip level 1": (codecs.GZIP, codecs.gzip_compress(PLAIN, 1)),
     "gzip of two members": (codecs.GZIP, codecs.gzip_compress(FIRST) + codecs.gzip_compress(SECOND)),
     "gzip with an empty member first": (codecs.GZIP, codecs.gzip_compress(b"") + GZIP),
-    "gzip with an empty member between": (codecs.GZIP, codecs.gzip_compress(FIRST) + codecs.gzip_compress(b"") + codecs.gzip_compress(SECOND)),
-    "gzip of a member per byte": (codecs.GZIP, b"".join(codecs.gzip_compress(PLAIN[i : i + 1]) for i in range(len(PLAIN)))),
+    "gzip with an empty member between": (
+        codecs.GZIP,
+        codecs.gzip_compress(FIRST) + codecs.gzip_compress(b"") + codecs.gzip_compress(SECOND),
+    ),
+    "gzip of a member per byte": (
+        codecs.GZIP,
+        b"".join(codecs.gzip_compress(PLAIN[i : i + 1]) for i in range(len(PLAIN))),
+    ),
     "gzip with bytes behind": (codecs.GZIP, GZIP + b"garbage"),
     "gzip with many bytes behind": (codecs.GZIP, GZIP + b"garbage" * 10),
     "xerial as Kafka writes it": (codecs.SNAPPY, codecs.snappy_compress(PLAIN)),
-    "xerial of small chunks": (codecs.SNAPPY, codecs.XERIAL_HEADER + b"".join(chunk(PLAIN[i : i + 10]) for i in range(0, len(PLAIN), 10))),
+    "xerial of small chunks": (
+        codecs.SNAPPY,
+        codecs.XERIAL_HEADER + b"".join(chunk(PLAIN[i : i + 10]) for i in range(0, len(PLAIN), 10)),
+    ),
     "xerial with an empty chunk": (codecs.SNAPPY, codecs.XERIAL_HEADER + chunk(FIRST) + chunk(b"") + chunk(SECOND)),
-    "xerial of another version": (codecs.SNAPPY, codecs.XERIAL_MAGIC + b"\x00\x00\x00\x02\x00\x00\x00\x01" + chunk(PLAIN)),
+    "xerial of another version": (
+        codecs.SNAPPY,
+        codecs.XERIAL_MAGIC + b"\x00\x00\x00\x02\x00\x00\x00\x01" + chunk(PLAIN),
+    ),
     "xerial twice": (codecs.SNAPPY, codecs.snappy_compress(FIRST) + codecs.snappy_compress(SECOND)),
     "xerial with a torn length behind": (codecs.SNAPPY, codecs.snappy_compress(PLAIN) + b"\x00\x00"),
     "snappy without framing": (codecs.SNAPPY, codecs.snappy_raw(PLAIN)),
     "lz4 as Kafka writes it": (codecs.LZ4, codecs.lz4_compress(PLAIN)),
-    "lz4 with a content size": (codecs.LZ4, codecs.lz4_header(0x68, content_size=len(PLAIN)) + codecs.lz4_block(PLAIN) + bytes(4)),
-    "lz4 with a wrong content size": (codecs.LZ4, codecs.lz4_header(0x68, content_size=1) + codecs.lz4_block(PLAIN) + bytes(4)),
-    "lz4 with block checksums": (codecs.LZ4, codecs.lz4_header(0x70) + codecs.lz4_block(FIRST, checksum=True) + codecs.lz4_block(SECOND, checksum=True) + bytes(4)),
-    "lz4 with a content checksum": (codecs.LZ4, codecs.lz4_header(0x64) + codecs.lz4_block(PLAIN) + bytes(4) + xxh32(PLAIN).to_bytes(4, "little")),
+    "lz4 with a content size": (
+        codecs.LZ4,
+        codecs.lz4_header(0x68, content_size=len(PLAIN)) + codecs.lz4_block(PLAIN) + bytes(4),
+    ),
+    "lz4 with a wrong content size": (
+        codecs.LZ4,
+        codecs.lz4_header(0x68, content_size=1) + codecs.lz4_block(PLAIN) + bytes(4),
+    ),
+    "lz4 with block checksums": (
+        codecs.LZ4,
+        codecs.lz4_header(0x70)
+        + codecs.lz4_block(FIRST, checksum=True)
+        + codecs.lz4_block(SECOND, checksum=True)
+        + bytes(4),
+    ),
+    "lz4 with a content checksum": (
+        codecs.LZ4,
+        codecs.lz4_header(0x64) + codecs.lz4_block(PLAIN) + bytes(4) + xxh32(PLAIN).to_bytes(4, "little"),
+    ),
     "lz4 with a wrong content checksum": (codecs.LZ4, codecs.lz4_header(0x64) + codecs.lz4_block(PLAIN) + bytes(8)),
     "lz4 with blocks of 256 KiB": (codecs.LZ4, codecs.lz4_header(block=0x50) + codecs.lz4_block(PLAIN) + bytes(4)),
     "lz4 with blocks of 1 MiB": (codecs.LZ4, codecs.lz4_header(block=0x60) + codecs.lz4_block(PLAIN) + bytes(4)),
     "lz4 with blocks of 4 MiB": (codecs.LZ4, codecs.lz4_header(block=0x70) + codecs.lz4_block(PLAIN) + bytes(4)),
     "lz4 with bytes behind": (codecs.LZ4, codecs.lz4_compress(PLAIN) + b"anything"),
-    "lz4 with the stored bit on its end mark": (codecs.LZ4, codecs.lz4_header() + codecs.lz4_block(PLAIN) + b"\x00\x00\x00\x80"),
+    "lz4 with the stored bit on its end mark": (
+        codecs.LZ4,
+        codecs.lz4_header() + codecs.lz4_block(PLAIN) + b"\x00\x00\x00\x80",
+    ),
     "zstd as Kafka writes it": (codecs.ZSTD, ZSTD),
     "zstd with content size": (codecs.ZSTD, sized(PLAIN)),
     "zstd with a checksum": (codecs.ZSTD, sized(PLAIN, write_checksum=True)),
@@ -87,14 +117,17 @@ ACCEPTED = {
     "zstd with an empty frame behind": (codecs.ZSTD, ZSTD + codecs.zstd_compress(b"")),
     "zstd with a skippable frame before": (codecs.ZSTD, SKIPPABLE + ZSTD),
     "zstd with a skippable frame behind": (codecs.ZSTD, ZSTD + SKIPPABLE),
-}  # fmt: skip
+}
 REFUSED = {
     "gzip of nothing": (codecs.GZIP, b""),
     "gzip with a wrong checksum": (codecs.GZIP, GZIP[:-8] + bytes(4) + GZIP[-4:]),
     "gzip with a wrong size": (codecs.GZIP, GZIP[:-4] + bytes(4)),
     "gzip without trailer": (codecs.GZIP, GZIP[:-8]),
     "gzip cut short": (codecs.GZIP, GZIP[:-20]),
-    "gzip with a broken second member": (codecs.GZIP, codecs.gzip_compress(FIRST) + codecs.gzip_compress(SECOND)[:-9] + bytes(9)),
+    "gzip with a broken second member": (
+        codecs.GZIP,
+        codecs.gzip_compress(FIRST) + codecs.gzip_compress(SECOND)[:-9] + bytes(9),
+    ),
     "zlib instead of gzip": (codecs.GZIP, zlib.compress(PLAIN)),
     "xerial of nothing": (codecs.SNAPPY, codecs.XERIAL_HEADER),
     "snappy of nothing": (codecs.SNAPPY, b""),
@@ -111,10 +144,19 @@ REFUSED = {
     "lz4 of another version": (codecs.LZ4, codecs.lz4_header(0xA0) + codecs.lz4_block(PLAIN) + bytes(4)),
     "lz4 with blocks of 16 KiB": (codecs.LZ4, codecs.lz4_header(block=0x30) + codecs.lz4_block(PLAIN) + bytes(4)),
     "lz4 with the header checksum of magic 0": (codecs.LZ4, codecs.lz4_compress(PLAIN, magic=0)),
-    "lz4 with a wrong block checksum": (codecs.LZ4, codecs.lz4_header(0x70) + codecs.lz4_block(PLAIN) + b"\x01\x02\x03\x04" + bytes(4)),
-    "lz4 with a torn content checksum": (codecs.LZ4, codecs.lz4_header(0x64) + codecs.lz4_block(PLAIN) + bytes(4) + b"\x01\x02\x03"),
+    "lz4 with a wrong block checksum": (
+        codecs.LZ4,
+        codecs.lz4_header(0x70) + codecs.lz4_block(PLAIN) + b"\x01\x02\x03\x04" + bytes(4),
+    ),
+    "lz4 with a torn content checksum": (
+        codecs.LZ4,
+        codecs.lz4_header(0x64) + codecs.lz4_block(PLAIN) + bytes(4) + b"\x01\x02\x03",
+    ),
     "lz4 without end mark": (codecs.LZ4, codecs.lz4_compress(PLAIN)[:-4]),
-    "lz4 with a block above its size": (codecs.LZ4, codecs.lz4_header() + b"\x01\x00\x01\x80" + bytes(65537) + bytes(4)),
+    "lz4 with a block above its size": (
+        codecs.LZ4,
+        codecs.lz4_header() + b"\x01\x00\x01\x80" + bytes(65537) + bytes(4),
+    ),
     "lz4 in a legacy frame": (codecs.LZ4, b"\x02\x21\x4c\x18" + codecs.lz4_block(PLAIN)),
     "zstd of nothing": (codecs.ZSTD, b""),
     "zstd cut short": (codecs.ZSTD, ZSTD[:-1]),
@@ -122,12 +164,12 @@ REFUSED = {
     "zstd with a wrong checksum": (codecs.ZSTD, sized(PLAIN, write_checksum=True)[:-4] + bytes(4)),
     "zstd with bytes behind": (codecs.ZSTD, ZSTD + b"garbage"),
     "lz4 called zstd": (codecs.ZSTD, codecs.lz4_compress(PLAIN)),
-}  # fmt: skip
+}
 
 
-def batch_of(codec, packed, count=len(RECORDS)):
+def batch_of(codec, packed):
     fields = v2.Fields(0, len(RECORDS) - 1, 0, codec, 0, 1000, 1004)
-    return v2.encode_payload(packed, count, fields, compress=bytes)
+    return v2.encode_payload(packed, len(RECORDS), fields, compress=bytes)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -1,4 +1,4 @@
-"""What Kafka's own classes wrote decodes to what they were given; what kseg encodes without a codec equals their bytes."""
+"""What Kafka's own classes wrote decodes to what they were given; what kseg encodes without a codec are their bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_batches_decode(codec):
 
 
 def test_an_uncompressed_batch_encodes_to_kafkas_bytes():
-    made = encode_batches(table_of(vectors.BATCH_RECORDS), first_offset=100, options=BatchOptions(leader_epoch=3), now_ms=0)
+    made = encode_batches(
+        table_of(vectors.BATCH_RECORDS), first_offset=100, options=BatchOptions(leader_epoch=3), now_ms=0
+    )
     assert bytes(made.data) == vectors.batch("none")
 
 
@@ -96,6 +98,8 @@ def test_append_time_set_in_place_over_a_delete_horizon():
     assert header_of(table_for(data), 0).delete_horizon_ms == 51000
 
 
-@pytest.mark.parametrize(("magic", "codec", "data"), vectors.message_sets(), ids=lambda value: "" if isinstance(value, bytes) else str(value))
+@pytest.mark.parametrize(
+    ("magic", "codec", "data"), vectors.message_sets(), ids=lambda value: "" if isinstance(value, bytes) else str(value)
+)
 def test_message_sets(magic, codec, data):
     assert decode(data) == vectors.message_records(magic)

@@ -57,7 +57,9 @@ def gather_rows(rooms, array, arena, table, first, end, skip, starts, ends):
     room = int(np.minimum(np.maximum(table[t.COUNT, first:end], 0), LARGEST // 7).sum())
     columns = np.zeros((records.RECORD_COLUMNS, min(room, LARGEST)), np.int64)
     totals = np.zeros(records.TOTALS, np.int64)
-    count, _, _ = records.fill_records(array, arena, table, first, end, skip, starts, ends, *EVERYTHING, columns, totals)
+    count, _, _ = records.fill_records(
+        array, arena, table, first, end, skip, starts, ends, *EVERYTHING, columns, totals
+    )
     kept = rooms.columns.array((records.RECORD_COLUMNS, count), np.int64)
     kept[:] = columns[:, :count]
     for start, length in ((records.KEY_START, records.KEY_LENGTH), (records.VALUE_START, records.VALUE_LENGTH)):

@@ -27,7 +27,9 @@ def unframe(data, *, codec=twin.LZ4, magic=2, capacity=1 << 18):
     out = np.full(3 + capacity + GUARD, 0xEE, np.uint8)
     source = as_array(b"\x11\x22" + data)
     if codec == twin.LZ4:
-        end = native.unframe_lz4(source, 2, 2 + len(data), magic > 0, out, 3, 3 + capacity, FUNCTIONS.addresses[native.LZ4])
+        end = native.unframe_lz4(
+            source, 2, 2 + len(data), magic > 0, out, 3, 3 + capacity, FUNCTIONS.addresses[native.LZ4]
+        )
     else:
         end = native.unframe_snappy(source, 2, 2 + len(data), out, 3, 3 + capacity)
     assert bytes(out[3 + capacity :]) == b"\xee" * GUARD, "wrote past its limit"
@@ -47,7 +49,9 @@ def test_xxhash32(data, start):
     assert native.xxhash32(as_array(data), min(start, len(data)), len(data)) == xxh32(data[start:])
 
 
-@pytest.mark.parametrize(("text", "value"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"Nobody inspects the spammish repetition", 0xE2293B2F)])
+@pytest.mark.parametrize(
+    ("text", "value"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"Nobody inspects the spammish repetition", 0xE2293B2F)]
+)
 def test_xxhash32_known_values(text, value):
     assert native.xxhash32(as_array(text), 0, len(text)) == value == xxh32(text)
 
@@ -61,7 +65,10 @@ LZ4_FRAMES = {
     "wrong content size": (twin.lz4_header(0x68, content_size=3) + twin.lz4_block(TEXT) + bytes(4), TEXT),
     "block checksums": (twin.lz4_header(0x70) + twin.lz4_block(TEXT, checksum=True) * 2 + bytes(4), TEXT * 2),
     "stored block with checksum": (twin.lz4_header(0x70) + twin.lz4_block(b"xyz", checksum=True) + bytes(4), b"xyz"),
-    "content checksum": (twin.lz4_header(0x64) + twin.lz4_block(TEXT) + bytes(4) + xxh32(TEXT).to_bytes(4, "little"), TEXT),
+    "content checksum": (
+        twin.lz4_header(0x64) + twin.lz4_block(TEXT) + bytes(4) + xxh32(TEXT).to_bytes(4, "little"),
+        TEXT,
+    ),
     "wrong content checksum": (twin.lz4_header(0x64) + twin.lz4_block(TEXT) + bytes(4) + b"\x01\x02\x03\x04", TEXT),
     "blocks of 4 MiB": (twin.lz4_header(block=0x70) + twin.lz4_block(TEXT * 400) + bytes(4), TEXT * 400),
     "bytes behind the end mark": (twin.lz4_compress(TEXT) + b"anything", TEXT),
@@ -114,7 +121,9 @@ def test_lz4_frames_that_kafka_refuses(frame):
 def test_the_wrong_checksum_of_magic_0():
     frame, right = twin.lz4_compress(TEXT, magic=0), twin.lz4_compress(TEXT)
     assert (frame[6], right[6]) == (0x1A, 0x82)
-    assert unframe(frame, magic=0) == unframe(right, magic=0) == unframe(frame[:6] + b"\x00" + frame[7:], magic=0) == TEXT
+    assert (
+        unframe(frame, magic=0) == unframe(right, magic=0) == unframe(frame[:6] + b"\x00" + frame[7:], magic=0) == TEXT
+    )
     assert unframe(frame, magic=1) is None
     assert unframe(frame, magic=2) is None
 
@@ -138,7 +147,10 @@ SNAPPY_STREAMS = {
     "raw and empty": (twin.snappy_raw(b""), b""),
     "no chunk": (twin.XERIAL_HEADER, b""),
     "two streams": (twin.snappy_compress(TEXT) + twin.snappy_compress(b"two"), TEXT + b"two"),
-    "three streams, one without chunks": (twin.snappy_compress(b"1") + twin.XERIAL_HEADER + twin.snappy_compress(b"3"), b"13"),
+    "three streams, one without chunks": (
+        twin.snappy_compress(b"1") + twin.XERIAL_HEADER + twin.snappy_compress(b"3"),
+        b"13",
+    ),
     "other versions": (twin.XERIAL_MAGIC + b"\x00\x00\x00\x02\x00\x00\x00\x01" + chunk(TEXT), TEXT),
     "small chunks": (twin.XERIAL_HEADER + chunk(b"abc") + chunk(b"def"), b"abcdef"),
     "an empty chunk": (twin.XERIAL_HEADER + chunk(b"") + chunk(b"def"), b"def"),
@@ -205,8 +217,8 @@ def test_a_full_arena_is_resumed():
     row, seen = 0, []
     while row < 4:
         stopped, status = native.fill_payloads(
-            decoder.array, 0, decoder.walk.table, row, 4, decoder.skip, decoder.arena, decoder.limit, FUNCTIONS.addresses,
-            decoder.starts, decoder.ends,
+            decoder.array, 0, decoder.walk.table, row, 4, decoder.skip, decoder.arena, decoder.limit,
+            FUNCTIONS.addresses, decoder.starts, decoder.ends,
         )  # fmt: skip
         assert status == (native.ARENA_FULL if stopped < 4 else native.DONE)
         assert stopped > row, "an arena that holds one payload must get on"

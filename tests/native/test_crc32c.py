@@ -17,7 +17,12 @@ from tests.reference import crc32c as twin
 # around the widths of a step and of the three parallel streams
 LENGTHS = sorted(
     {0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65}
-    | {streams * size + extra for size in (native.SHORT_STREAM, native.LONG_STREAM) for streams in (1, 3, 6) for extra in (-8, -1, 0, 1, 8)}
+    | {
+        streams * size + extra
+        for size in (native.SHORT_STREAM, native.LONG_STREAM)
+        for streams in (1, 3, 6)
+        for extra in (-8, -1, 0, 1, 8)
+    }
 )
 CRC32C = (native.crc32c, native.crc32c_by_table)
 

@@ -52,7 +52,12 @@ def encode(records, *, batch_bytes=1 << 30, batch_records=1 << 30, base_timestam
     fixed = base_timestamp is not None
     limits = np.array([batch_bytes, batch_records, fixed, base_timestamp or 0, base_offset], np.int64)
     size = sum(len(fields.data) for fields in (keys, values, header_keys, header_values))
-    room = size + native.RECORD_OVERHEAD * len(records) + native.HEADER_OVERHEAD * len(headers) + t.HEADER_SIZE * len(records)
+    room = (
+        size
+        + native.RECORD_OVERHEAD * len(records)
+        + native.HEADER_OVERHEAD * len(headers)
+        + t.HEADER_SIZE * len(records)
+    )
     out = np.full(room + GUARD, 0xEE, np.uint8)
     table = t.new_table(len(records))
     table[:] = -1
@@ -76,7 +81,9 @@ def finished(out, table, count, *, leader_epoch=-1, attributes=0):
 def test_one_batch_equals_the_twin(records):
     out, table, count = encode(records)
     assert count == 1
-    assert finished(out, table, count, leader_epoch=6) == v2.encode_batch(records, v2.Fields(base_offset=records[0].offset, leader_epoch=6))
+    assert finished(out, table, count, leader_epoch=6) == v2.encode_batch(
+        records, v2.Fields(base_offset=records[0].offset, leader_epoch=6)
+    )
 
 
 @given(record_lists(max_size=20), st.integers(1, 6), st.integers(1, 300))
@@ -108,7 +115,9 @@ def test_the_table_equals_the_walk_of_the_bytes(records, batch_records):
 def test_a_given_base_timestamp(records, base):
     out, table, count = encode(records, base_timestamp=base)
     data = finished(out, table, count, attributes=v2.HORIZON_BIT)
-    assert data == v2.encode_batch(records, v2.Fields(records[0].offset, leader_epoch=-1, flags=v2.HORIZON_BIT, base_timestamp=base))
+    assert data == v2.encode_batch(
+        records, v2.Fields(records[0].offset, leader_epoch=-1, flags=v2.HORIZON_BIT, base_timestamp=base)
+    )
 
 
 @given(record_lists(base=40, max_size=6), st.integers(0, 40))
@@ -145,5 +154,10 @@ def test_headers_are_written_from_the_table():
     table[t.MAX_TIMESTAMP, 0] = 1234
     batch = v2.read_batch(finished(out, table, count, leader_epoch=2, attributes=v2.TXN_BIT))
     assert (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.max_timestamp) == (3, 90, 2, 1234)
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional) == (1 << 40, 9, 77, True)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional) == (
+        1 << 40,
+        9,
+        77,
+        True,
+    )
     assert (table[t.MAGIC, 0], table[t.CRC, 0]) == (2, batch.crc)

@@ -38,7 +38,9 @@ def test_a_binary_column_from_two_places(fields, gap):
     size = int(np.maximum(lengths, 0).sum()) if len(fields) else 0
     offsets, out = np.zeros(len(fields) + 1, np.int32), np.full(size + 8, 0xEE, np.uint8)
     valid = bitmap(len(fields), any(content is None for content, _ in fields))
-    gather.gather_binary(as_array(bytes(data)), as_array(bytes(arena)), starts, lengths, len(fields), offsets, out, valid)
+    gather.gather_binary(
+        as_array(bytes(data)), as_array(bytes(arena)), starts, lengths, len(fields), offsets, out, valid
+    )
     assert bytes(out[size:]) == b"\xee" * 8
     made = binary(offsets, out[:size], valid)
     made.validate(full=True)
@@ -75,12 +77,22 @@ def test_headers(case):
     assert bool(ascii_only) == all(key.isascii() for key in keys)
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6), st.booleans()), max_size=10), st.integers(0, 60), st.integers(0, 60))
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6), st.booleans()), max_size=10),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
 def test_offsets_from_headers_alone(rows, start, end):
     bases = np.array([base for base, _, _ in rows], np.int64)
     amounts = np.array([count for _, count, _ in rows], np.int64)
     skip = np.array([skipped for _, _, skipped in rows], np.bool_)
     out = np.zeros(int(amounts.sum()) if rows else 0, np.int64)
     written = gather.fill_offsets(bases, amounts, skip, start, end, out)
-    expected = [offset for base, count, skipped in rows if not skipped for offset in range(base, base + count) if start <= offset < end]
+    expected = [
+        offset
+        for base, count, skipped in rows
+        if not skipped
+        for offset in range(base, base + count)
+        if start <= offset < end
+    ]
     assert list(out[:written]) == expected

@@ -17,8 +17,16 @@ from tests.reference.vectors import lines
 from tests.strategies import nullable_blobs
 
 KEY = bytes(range(16))
-PUBLISHED = {0: "a3817f04ba25a8e66df67214c7550293", 1: "da87c1d86b99af44347659119b22fc45", 2: "8177228da4a45dc7fca38bdef60affe4"}
-MURMUR = [re.fullmatch(r"murmur2 '(.*)' = (-?\d+) pos=(\d+) %10=(\d)", line) for line in lines() if line.startswith("murmur2 ")]
+PUBLISHED = {
+    0: "a3817f04ba25a8e66df67214c7550293",
+    1: "da87c1d86b99af44347659119b22fc45",
+    2: "8177228da4a45dc7fca38bdef60affe4",
+}
+MURMUR = [
+    re.fullmatch(r"murmur2 '(.*)' = (-?\d+) pos=(\d+) %10=(\d)", line)
+    for line in lines()
+    if line.startswith("murmur2 ")
+]
 
 
 def laid_out(keys):

@@ -32,9 +32,9 @@ def test_all_fields_of_a_batch(case, file_position):
     assert (done.rows, done.next, done.status) == (1, len(case.data), headers.WALKED)
     batch = case.batch
     assert row_of(done.table, 0) == [
-        file_position, batch.size, batch.base_offset, batch.last_offset, batch.leader_epoch, 2, batch.crc, batch.attributes,
-        batch.base_timestamp, batch.max_timestamp, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count,
-        -1, -1,
+        file_position, batch.size, batch.base_offset, batch.last_offset, batch.leader_epoch, 2, batch.crc,
+        batch.attributes, batch.base_timestamp, batch.max_timestamp, batch.producer_id, batch.producer_epoch,
+        batch.base_sequence, batch.count, -1, -1,
     ]  # fmt: skip
 
 
@@ -69,7 +69,9 @@ def test_a_torn_end_is_incomplete(case, cut):
     done = walk(data)
     assert (done.rows, done.next) == (len(entries), end)
     assert done.status == (headers.WALKED if end == len(data) else headers.INCOMPLETE)
-    assert [(p, s) for p, s in zip(done.table[t.POSITION, : done.rows], done.table[t.SIZE, : done.rows], strict=True)] == entries
+    assert [
+        (p, s) for p, s in zip(done.table[t.POSITION, : done.rows], done.table[t.SIZE, : done.rows], strict=True)
+    ] == entries
 
 
 @given(st.binary(max_size=120))

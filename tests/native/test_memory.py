@@ -60,7 +60,9 @@ def test_stores_keep_the_low_bits(name, code, value, position):
     out = np.full(16, 0xEE, np.uint8)
     STORERS[name](out, position, value)
     size = struct.calcsize(code)
-    assert bytes(out) == b"\xee" * position + (value % (1 << 8 * size)).to_bytes(size, "big") + b"\xee" * (16 - position - size)
+    assert bytes(out) == b"\xee" * position + (value % (1 << 8 * size)).to_bytes(size, "big") + b"\xee" * (
+        16 - position - size
+    )
 
 
 @given(st.binary(min_size=8, max_size=8))

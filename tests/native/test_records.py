@@ -100,7 +100,10 @@ LENIENT = {  # odd, and accepted by Kafka
     "any negative length is null": (body(HEAD, encode_varint(-77), encode_varint(-(1 << 31)), NONE), 1),
     "negative header value": (body(HEAD, NULLS, encode_varint(1), b"\x02h", encode_varint(-5)), 1),
     "empty header key": (body(HEAD, NULLS, encode_varint(1), b"\x00", b"\x00"), 1),
-    "offsets that fall": (body(b"\x00\x00", encode_varint(7), NULLS, NONE) + body(b"\x00\x00", encode_varint(3), NULLS, NONE), 2),
+    "offsets that fall": (
+        body(b"\x00\x00", encode_varint(7), NULLS, NONE) + body(b"\x00\x00", encode_varint(3), NULLS, NONE),
+        2,
+    ),
     "negative offset delta": (body(b"\x00\x00", encode_varint(-9), NULLS, NONE), 1),
     "offset delta above the last": (body(b"\x00\x00", encode_varint(11), NULLS, NONE), 1),
     "padded varints": (body(HEAD, b"\x81\x00", b"\x84\x80\x00ab", b"\x80\x00"), 1),
@@ -179,7 +182,10 @@ def test_any_payload_ends_as_in_the_twin(payload, count, flags):
 def test_mutated_payloads_end_as_in_the_twin(seed):
     rng = random.Random(seed)
     headers = ((b"h", b"x"), (b"", None), (b"h", b""))
-    made = [Record(100 + i, 1000 + i, b"key" * (i % 3), None if i % 4 == 1 else b"v" * i, headers[: i % 4]) for i in range(6)]
+    made = [
+        Record(100 + i, 1000 + i, b"key" * (i % 3), None if i % 4 == 1 else b"v" * i, headers[: i % 4])
+        for i in range(6)
+    ]
     payload = b"".join(encode_record(record, 100, 1000) for record in made)
     accepted = 0
     for _ in range(counts(400)):
@@ -230,7 +236,9 @@ def test_offsets_of_wrapped_messages(entry, offsets):
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_wrapper_may_hold_messages_of_the_other_magic(magic):
-    inner = legacy.encode_message(Record(0, 60, b"k", b"v"), 1 - magic) + legacy.encode_message(Record(1, 61, b"l", None), magic)
+    inner = legacy.encode_message(Record(0, 60, b"k", b"v"), 1 - magic) + legacy.encode_message(
+        Record(1, 61, b"l", None), magic
+    )
     entry = wrapper(1, inner, magic=magic)
     assert decode(entry).records == legacy.read_entry(entry)
 
@@ -297,7 +305,18 @@ def test_totals_are_added_to():
     decoder.payloads()
     columns, totals = np.zeros((native.RECORD_COLUMNS, 1), np.int64), np.full(native.TOTALS, 1000, np.int64)
     native.fill_records(
-        decoder.array, decoder.arena, decoder.walk.table, 0, 1, decoder.skip, decoder.starts, decoder.ends, 0, 9, columns, totals
+        decoder.array,
+        decoder.arena,
+        decoder.walk.table,
+        0,
+        1,
+        decoder.skip,
+        decoder.starts,
+        decoder.ends,
+        0,
+        9,
+        columns,
+        totals,
     )
     assert totals[native.KEY_BYTES] == 1003
     assert totals[native.VALUE_BYTES] == 1005

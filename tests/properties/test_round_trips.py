@@ -44,7 +44,12 @@ def test_batches_of_the_twin_decode_as_the_twin_decodes_them(case):
 def test_plain_batches_of_the_twin_are_encoded_to_the_same_bytes(case):
     batch = case.batch
     stamped = [record for record in batch.records if record.timestamp < -1]
-    if stamped or batch.attributes or batch.base_offset != batch.records[0].offset or batch.last_offset != batch.records[-1].offset:
+    if (
+        stamped
+        or batch.attributes
+        or batch.base_offset != batch.records[0].offset
+        or batch.last_offset != batch.records[-1].offset
+    ):
         return
     options = BatchOptions(
         leader_epoch=batch.leader_epoch,
@@ -69,7 +74,9 @@ def test_the_twins_own_codecs(data, codec, magic):
 @given(batches(min_size=1))
 def test_the_twins_own_batches(case):
     again = v2.encode_payload(
-        b"".join(v2.encode_record(record, case.batch.base_offset, case.batch.base_timestamp) for record in case.batch.records),
+        b"".join(
+            v2.encode_record(record, case.batch.base_offset, case.batch.base_timestamp) for record in case.batch.records
+        ),
         case.batch.count,
         v2.Fields(
             case.batch.base_offset,
@@ -85,7 +92,9 @@ def test_the_twins_own_batches(case):
         ),
     )
     if case.batch.attributes & v2.LAT_BIT:
-        assert [record.offset for record in v2.read_batch(again).records] == [record.offset for record in case.batch.records]
+        assert [record.offset for record in v2.read_batch(again).records] == [
+            record.offset for record in case.batch.records
+        ]
     else:
         assert again == case.data
 
@@ -145,7 +154,9 @@ def test_ranges_and_chunk_sizes_do_not_change_the_rows(tmp_path, made, first, le
 @given(logs(), st.data())
 def test_column_choice_does_not_change_the_rows(tmp_path, made, data):
     log = kseg.open_log(written(tmp_path, made))
-    names = data.draw(st.lists(st.sampled_from(["key", "value", "offset", "timestamp", "topic", "headers"]), min_size=1, unique=True))
+    names = data.draw(
+        st.lists(st.sampled_from(["key", "value", "offset", "timestamp", "topic", "headers"]), min_size=1, unique=True)
+    )
     everything = pa.Table.from_batches(log.read(), kseg.schema.RECORD_SCHEMA)
     some = pa.Table.from_batches(log.read(columns=names), everything.select(names).schema)
     assert some.equals(everything.select(names))

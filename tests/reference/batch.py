@@ -97,7 +97,9 @@ def _closed(records: Sequence[Record], fields: Fields, base_timestamp: int) -> F
     )
 
 
-def encode_payload(payload: bytes, count: int, fields: Fields, compress: Callable[[bytes], bytes] | None = None) -> bytes:
+def encode_payload(
+    payload: bytes, count: int, fields: Fields, compress: Callable[[bytes], bytes] | None = None
+) -> bytes:
     """Put a header and a checksum around record bytes that may be anything."""
     packed = compress(payload) if compress else codecs.compress(fields.codec, payload)
     header = HEADER.pack(
@@ -128,8 +130,8 @@ def read_header(data: bytes, position: int = 0) -> Batch:
     """Read the fields of the batch at `position`, without its records and without checks but those of its size."""
     if len(data) - position < HEADER.size:
         raise RejectedError("less than a header")
-    base, length, epoch, magic, crc, attributes, last, first_ts, max_ts, pid, pepoch, sequence, count = HEADER.unpack_from(
-        data, position
+    base, length, epoch, magic, crc, attributes, last, first_ts, max_ts, pid, pepoch, sequence, count = (
+        HEADER.unpack_from(data, position)
     )
     if magic != 2:
         raise RejectedError(f"magic {magic}")

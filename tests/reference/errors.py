@@ -8,4 +8,4 @@ class RejectedError(ValueError):
 
 
 class GreyError(RejectedError):
-    """The bytes break a rule, but Kafka's readers let them pass, or fail on them, by accident: either answer is fine."""
+    """The bytes break a rule, but Kafka's readers let them pass, or fail on them, by accident: either is fine."""

@@ -147,11 +147,10 @@ def _unwrap(wrapper: Message, content: bytes) -> list[Record]:
 
 
 def _inner_record(wrapper: Message, message: Message, base: int) -> Record:
-    kind, timestamp = message.timestamp_type, message.timestamp
-    if message.magic == 1:
-        kind = wrapper.timestamp_type
-        timestamp = wrapper.timestamp if kind == LOG_APPEND_TIME else timestamp
-    return Record(base + message.offset, timestamp, message.key, message.value, (), kind)
+    """What a consumer sees: the type is always the wrapper's, the time is its own or the append time."""
+    append_time = wrapper.timestamp_type == LOG_APPEND_TIME and message.magic == 1
+    timestamp = wrapper.timestamp if append_time else message.timestamp
+    return Record(base + message.offset, timestamp, message.key, message.value, (), wrapper.timestamp_type)
 
 
 def read_set(data: bytes) -> list[Record]:

@@ -74,7 +74,9 @@ def decode_record(data: bytes, position: int, base_offset: int, base_timestamp: 
         headers.append((name, content))
     if position != end:
         raise RejectedError(f"record of {size} bytes, {position - start} read")
-    record = Record(_i64(base_offset + offset_delta), _i64(base_timestamp + timestamp_delta), key, value, tuple(headers))
+    record = Record(
+        _i64(base_offset + offset_delta), _i64(base_timestamp + timestamp_delta), key, value, tuple(headers)
+    )
     return record, end
 
 

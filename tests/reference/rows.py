@@ -21,7 +21,8 @@ def records_of(batches: pa.RecordBatch | Iterable[pa.RecordBatch]) -> list[Recor
         }
         columns["timestamp"] = batch.column("timestamp").cast(pa.int64()).to_pylist()
         for offset, stamp, key, value, headers, kind in zip(
-            *(columns[name] for name in ("offset", "timestamp", "key", "value", "headers", "timestampType")), strict=True
+            *(columns[name] for name in ("offset", "timestamp", "key", "value", "headers", "timestampType")),
+            strict=True,
         ):
             pairs = tuple((header["key"].encode(), header["value"]) for header in headers or ())
             made.append(Record(offset, stamp, key, value, pairs, kind))
@@ -31,7 +32,9 @@ def records_of(batches: pa.RecordBatch | Iterable[pa.RecordBatch]) -> list[Recor
 def as_text(records: Iterable[Record]) -> list[Record]:
     """Records with header keys that are sound UTF-8, broken bytes replaced as Java and Python both replace them."""
     return [
-        replace(record, headers=tuple((key.decode("utf-8", "replace").encode(), value) for key, value in record.headers))
+        replace(
+            record, headers=tuple((key.decode("utf-8", "replace").encode(), value) for key, value in record.headers)
+        )
         for record in records
     ]
 

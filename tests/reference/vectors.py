@@ -60,7 +60,10 @@ def message_sets() -> tuple[tuple[int, str, bytes], ...]:
 def message_records(magic: int) -> list[Record]:
     """What every message set of that magic holds."""
     if magic == 0:
-        return [Record(100, -1, b"k1", b"v1", (), NO_TIMESTAMP_TYPE), Record(101, -1, b"k2", None, (), NO_TIMESTAMP_TYPE)]
+        return [
+            Record(100, -1, b"k1", b"v1", (), NO_TIMESTAMP_TYPE),
+            Record(101, -1, b"k2", None, (), NO_TIMESTAMP_TYPE),
+        ]
     return [Record(100, 1000, b"k1", b"v1"), Record(101, 1007, b"k2", None)]
 
 

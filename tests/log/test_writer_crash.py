@@ -1,0 +1,121 @@
+"""The power fails at every change that a writer makes: what is on disk then is read, and is written on."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+
+import pytest
+
+import kseg
+from kseg import durable
+from tests.log.written import clock, names, numbered
+from tests.reference.rows import records_of
+
+CONFIG = kseg.LogConfig(segment_bytes=4000, index_interval_bytes=500)
+CHANGES = ("create", "open_write", "write_all", "write_at", "fsync_file", "fsync_dir", "rename", "unlink", "truncate")
+MARKER = ".kafka_cleanshutdown"
+
+
+class PowerCutError(BaseException):
+    """No handler for errors sees this one."""
+
+
+class Power:
+    """Counts the changes, and cuts the power before, or for a write in the middle of, the one it is told."""
+
+    def __init__(self, monkeypatch, cut_at=None):
+        self.changes = 0
+        self.cut_at = cut_at
+        for name in CHANGES:
+            monkeypatch.setattr(durable, name, functools.partial(self.change, name, getattr(durable, name)))
+
+    def change(self, name, function, *args, **kwargs):
+        self.changes += 1
+        if self.cut_at is None or self.changes < self.cut_at:
+            return function(*args, **kwargs)
+        if name == "write_at" and self.changes == self.cut_at:
+            fd, position, data, *_ = args
+            function(fd, position, data[: len(data) // 2])
+        raise PowerCutError
+
+
+def prepare(folder):
+    """A log directory with one partition, shut down cleanly: 30 records, an open transaction."""
+    with kseg.create_log(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        writer.append(numbered(30), batch_records=5)
+        writer.append(numbered(5), producer_id=6, transactional=True)
+    (folder / MARKER).write_bytes(b"clean")
+
+
+def write_on(folder):
+    """The changes under test: append, abort, roll by size and on demand, close."""
+    with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        writer.append_marker(6, commit=False)
+        writer.append(numbered(200), batch_records=5, leader_epoch=3)
+        writer.append(numbered(10), codec="lz4", producer_id=7)
+        writer.roll()
+        writer.append(numbered(10))
+
+
+def all_records(folder):
+    return records_of(kseg.open_log(folder / "a-0").read())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """What the directory holds if nothing fails, and how many changes that took."""
+    folder = tmp_path_factory.mktemp("finished")
+    prepare(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        power = Power(patch)
+        write_on(folder)
+    return folder, all_records(folder), power.changes
+
+
+def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
+    whole, records, changes = finished
+    prepare(tmp_path / "start")
+    before = len(all_records(tmp_path / "start"))
+    assert changes > 60
+    for cut_at in range(1, changes + 1):
+        folder = tmp_path / f"cut-{cut_at}"
+        shutil.copytree(tmp_path / "start", folder)
+        with monkeypatch.context() as patch, pytest.raises(PowerCutError):
+            Power(patch, cut_at)
+            write_on(folder)
+        left = all_records(folder)
+        assert left == records[: len(left)]
+        assert len(left) >= before
+        if (folder / MARKER).exists():  # a broker would check nothing: so nothing may have been changed yet
+            assert names(folder / "a-0") == names(tmp_path / "start" / "a-0")
+            assert len(left) == before
+        with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
+            end = writer.next_offset
+            writer.append(numbered(3))
+        log = kseg.open_log(folder / "a-0")
+        assert all_records(folder)[: len(left)] == left
+        assert log.end_offset == end + 3
+        assert [txn.first_offset for txn in log.aborted_transactions(0, 36)] == ([30] if end > 35 else [])
+        shutil.rmtree(folder)
+    assert all_records(whole) == records
+
+
+def test_kafka_recovers_what_each_power_cut_left(oracle, finished, tmp_path, monkeypatch):
+    _, _, changes = finished
+    prepare(tmp_path / "start")
+    settings = {"internal.segment.bytes": CONFIG.segment_bytes, "index.interval.bytes": CONFIG.index_interval_bytes}
+    for cut_at in range(2, changes + 1, 5):
+        ours, kafkas = tmp_path / f"ours-{cut_at}", tmp_path / f"kafkas-{cut_at}"
+        shutil.copytree(tmp_path / "start", ours)
+        with monkeypatch.context() as patch, pytest.raises(PowerCutError):
+            Power(patch, cut_at)
+            write_on(ours)
+        shutil.copytree(ours, kafkas)
+        state = oracle.load(kafkas / "a-0", clean=(kafkas / MARKER).exists(), **settings)
+        with kseg.append_to(ours / "a-0", config=CONFIG, clock=clock) as writer:
+            assert writer.next_offset == state["logEnd"]
+        log = kseg.open_log(ours / "a-0")
+        assert [[segment.base_offset, segment.size] for segment in log.segments] == state["segments"]
+        assert [list(entry) for entry in log.leader_epochs()] == state["epochs"]
+        assert log.last_stable_offset == state["lastStable"]
