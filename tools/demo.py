@@ -73,7 +73,7 @@ class Demo:
             status = run_kseg(command.split()[1:])
         if status:
             raise SystemExit(f"demo: '{command}' ended with status {status}")
-        printed = out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+        printed = out.buffer.getvalue().decode().splitlines()
         for line in printed[:lines]:
             print(clip(line, WIDTH))
         if len(printed) > lines:
@@ -189,7 +189,8 @@ def write_log(demo: Demo) -> None:
     demo.do(
         """
         log = kseg.open_log("new/orders-0")
-        back = pa.Table.from_batches(log.read(end=100_000, columns=["key", "value"]))
+        batches = log.read(end=100_000, columns=["key", "value"])
+        back = pa.Table.from_batches(batches)
         """
     )
     if not demo.show('back.equals(orders.select(["key", "value"]).cast(back.schema))'):
@@ -222,6 +223,8 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
 
 def main() -> int:
     """Run all steps in a temporary folder."""
+    if not SHIPPED.is_dir():
+        raise SystemExit(f"demo: {SHIPPED} is missing; it is part of the repository")
     began = time.monotonic()
     os.environ["COLUMNS"] = str(WIDTH)
     if hasattr(sys.stdout, "reconfigure"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
+import sys
 from typing import Final
 
 from kseg.errors import LogError, OptionError
@@ -56,7 +57,10 @@ def find_logs(path: str, *, topic: str | None = None, partition: int | None = No
     Raises:
         OptionError: There is none, or none of the topic and partition that were asked for.
     """
-    found = open_dir(path).partitions or _unnamed(path)
+    log_dir = open_dir(path)
+    found = log_dir.partitions or _unnamed(path)
+    for problem in log_dir.problems:
+        print(f"kseg: {problem}", file=sys.stderr)
     if not found:
         raise OptionError(f"no partitions in {path}")
     wanted = [log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)]

@@ -215,8 +215,10 @@ class Appender:
                     self._finish(now_ms)
         finally:
             self._closed = True
-            self._active.close()
-            self._session.end(failed=self._failed)
+            try:
+                self._active.close()
+            finally:
+                self._session.end(failed=self._failed)
 
     def _finish(self, now_ms: int) -> None:
         self._active.seal(self._producers.take_aborted())

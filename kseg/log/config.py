@@ -8,7 +8,7 @@ from typing import Final
 from kseg.errors import OptionError
 from kseg.index.build import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL_BYTES
 from kseg.log.producers import DEFAULT_EXPIRATION_MS
-from kseg.types import TimestampType
+from kseg.types import Codec, TimestampType
 
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
@@ -59,6 +59,10 @@ class LogConfig:
             raise OptionError(
                 f"message_timestamp_type must be CreateTime or LogAppendTime, got {self.message_timestamp_type}"
             )
+
+    def largest_batch(self, codec: Codec) -> int:
+        """The largest uncompressed batch that surely fits a segment: compression makes dense bytes a little larger."""
+        return self.segment_bytes if codec is Codec.NONE else self.segment_bytes * 3 // 4
 
     @property
     def timestamp_type(self) -> TimestampType:

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator
 
-from kseg.errors import LogError
+from kseg.errors import LogError, StorageError
 from kseg.log.checkpoints import Checkpoints, read_checkpoints
 from kseg.log.metadata import MetaProperties, read_meta_properties
 from kseg.log.names import IGNORED_DIRS, DirKind, FileKind, PartitionDir, parse_partition_dir, parse_segment_file
@@ -22,13 +22,14 @@ class LogDir:
     """A directory of partitions, opened for reading.
 
     `partitions` are the logs themselves, by topic and partition; `set_aside` names the directories that a broker
-    keeps apart (`-delete`, `-stray`, `-future`).
+    keeps apart (`-delete`, `-stray`, `-future`); `problems` are directories that could not be read.
     """
 
     def __init__(self, store: Store, path: str, *, options: ReadOptions | None = None) -> None:
         self.store = store
         self.path = path
         self._options = options or ReadOptions()
+        self.problems: list[StorageError] = []
 
     def __repr__(self) -> str:
         return f"LogDir({self.path!r}, {len(self.partitions)} partitions)"
@@ -38,15 +39,21 @@ class LogDir:
         own = parse_partition_dir(self.path.rstrip("/").rpartition("/")[2])
         if own is not None and _has_segments(self.store, self.path):
             return [(own, self.path)]
-        found = list(_find_partitions(self.store, self.path, MAX_DEPTH))
+        found = list(_find_partitions(self.store, self.path, MAX_DEPTH, self.problems))
         return sorted(found, key=lambda item: (item[0].topic_partition, item[1]))
 
     @functools.cached_property
     def partitions(self) -> list[Log]:
         """The partitions that a broker would serve, by topic and number."""
-        return [
-            Log(self.store, path, options=self._options) for name, path in self._found if name.kind is DirKind.CURRENT
-        ]
+        logs = []
+        checkpoints: dict[str, Checkpoints] = {}  # of each log directory of a tree, read once
+        for name, path in self._found:
+            if name.kind is DirKind.CURRENT:
+                parent = path.rpartition("/")[0]
+                if parent not in checkpoints:
+                    checkpoints[parent] = read_checkpoints(self.store, parent)
+                logs.append(Log(self.store, path, options=self._options, checkpoints=checkpoints[parent]))
+        return logs
 
     @property
     def set_aside(self) -> list[str]:
@@ -94,16 +101,21 @@ def _has_segments(store: Store, path: str) -> bool:
     return any(name is not None and name.kind is FileKind.LOG for name in names)
 
 
-def _find_partitions(store: Store, path: str, depth: int) -> Iterator[tuple[PartitionDir, str]]:
+def _find_partitions(
+    store: Store, path: str, depth: int, problems: list[StorageError]
+) -> Iterator[tuple[PartitionDir, str]]:
     for entry in store.list(path):
         if not entry.is_dir or entry.name in IGNORED_DIRS or entry.name.startswith("."):
             continue
         child = store.join(path, entry.name)
         name = parse_partition_dir(entry.name)
-        if name is not None and _has_segments(store, child):
-            yield name, child
-        elif depth > 1:
-            yield from _find_partitions(store, child, depth - 1)
+        try:
+            if name is not None and _has_segments(store, child):
+                yield name, child
+            elif depth > 1:
+                yield from _find_partitions(store, child, depth - 1, problems)
+        except StorageError as error:  # one directory that may not be read does not hide the others
+            problems.append(error)
 
 
 def open_dir(path: str | os.PathLike[str], *, max_batch_bytes: int | None = None) -> LogDir:

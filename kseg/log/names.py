@@ -31,7 +31,7 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 SIDE_DIR: Final = ".kseg"
-IGNORED_DIRS: Final = frozenset({"remote-log-index-cache"})
+IGNORED_DIRS: Final = frozenset({"remote-log-index-cache", "lost+found"})
 
 
 class FileKind(StrEnum):

@@ -68,8 +68,10 @@ class Log:
         self._entries = self.store.list(self.directory)
         if not any(entry.name.endswith(FileKind.LOG.value) or ".log." in entry.name for entry in self._entries):
             raise LogError("no segments here: not a partition directory", path=self.directory)
-        for name in [name for name in self.__dict__ if name in _CACHED]:
-            del self.__dict__[name]
+        if cached := [name for name in self.__dict__ if name in _CACHED]:
+            self._given_checkpoints = None  # they are as old as what is dropped here
+            for name in cached:
+                del self.__dict__[name]
 
     @property
     def topic(self) -> str:

@@ -18,19 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from kseg import durable
 from kseg.errors import LogError, OptionError
 from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
 from kseg.log.appender import Appender, next_sequence
 from kseg.log.config import LogConfig
-from kseg.log.metadata import PartitionMetadata, write_partition_metadata
 from kseg.log.writer_input import ArrowData, iter_pieces
 from kseg.log.writer_open import FoundLog, inspect, take_over
-from kseg.log.writer_place import check_topic_id, make_log_dir, partition_path, random_topic_id
+from kseg.log.writer_place import (
+    check_topic_id,
+    make_log_dir,
+    make_partition_dir,
+    partition_path,
+    random_topic_id,
+    refuse_content,
+)
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
-from kseg.storage import LocalStore
 from kseg.types import Codec, OffsetRange
 
 logger = logging.getLogger(__name__)
@@ -111,7 +115,7 @@ class LogWriter:
         options = BatchOptions(
             codec=Codec.parse(codec),
             level=level,
-            batch_bytes=min(batch_bytes, self._config.segment_bytes),
+            batch_bytes=min(batch_bytes, self._config.largest_batch(Codec.parse(codec))),
             batch_records=MAX_COUNT if batch_records is None else batch_records,
             timestamp_type=self._config.timestamp_type,
             leader_epoch=appender.check_epoch(leader_epoch),
@@ -139,8 +143,13 @@ class LogWriter:
         timestamp_ms: int | None = None,
     ) -> OffsetRange:
         """End a producer's transaction with a COMMIT or ABORT marker, a control record that takes one offset."""
-        if not 0 <= producer_id < 2**63 or not 0 <= producer_epoch < 2**15:
-            raise OptionError(f"producer id {producer_id} and epoch {producer_epoch} must not be negative")
+        for name, value, bits in (
+            ("producer_id", producer_id, 63),
+            ("producer_epoch", producer_epoch, 15),
+            ("coordinator_epoch", coordinator_epoch, 31),
+        ):
+            if not 0 <= value < 1 << bits:
+                raise OptionError(f"{name} must be from 0 to {(1 << bits) - 1}, got {value}")
         start, now_ms = self.next_offset, self._now_ms()
         marker = encode_marker(
             offset=start,
@@ -216,15 +225,11 @@ def create_log(
     with ExitStack() as undo:
         session = WriteSession(directory.parent, tp)
         undo.callback(session.end, failed=True)
-        if LocalStore().stat(str(directory)) is not None and LocalStore().list(str(directory)):
-            raise LogError("the directory is not empty", path=str(directory), hint="use append_to to write on in it")
+        refuse_content(directory)
         session.check_checkpoints()
         session.begin_changes()
-        durable.make_dir(directory, exist_ok=True)
-        durable.fsync_dir(directory.parent)
-        write_partition_metadata(str(directory), PartitionMetadata(topic_id))
-        now_ms = int(clock() * 1000)
-        active = ActiveSegment.create(directory, start_offset, config, now_ms=now_ms)
+        make_partition_dir(directory, topic_id)
+        active = ActiveSegment.create(directory, start_offset, config, now_ms=int(clock() * 1000))
         undo.pop_all()
     appender = Appender(directory, config, session, FoundLog.new(start_offset), active)
     return LogWriter(appender, config, clock=clock)

@@ -112,6 +112,9 @@ def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: in
     if found.tail is None:
         active = ActiveSegment.create(directory, found.next_offset, config, now_ms=now_ms)
     else:
+        if found.torn_bytes:
+            durable.truncate(found.segments[-1].path, found.tail.builder.size)
+            durable.fsync_file(found.segments[-1].path)
         active = ActiveSegment.reopen(directory, config, found.tail.builder, aborted=found.aborted, now_ms=now_ms)
     if found.epochs != (found.stored_epochs or LeaderEpochs()):
         write_leader_epochs(str(directory), found.epochs)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from kseg import durable
-from kseg.errors import OptionError
-from kseg.log.metadata import is_uuid
+from kseg.errors import LogError, OptionError
+from kseg.log.metadata import PartitionMetadata, is_uuid, write_partition_metadata
 from kseg.log.names import DirKind, parse_partition_dir
-from kseg.storage import open_store
+from kseg.storage import LocalStore, open_store
 from kseg.types import TopicPartition
 
 _RESERVED_IDS: Final = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
@@ -44,6 +44,20 @@ def make_log_dir(path: Path) -> None:
     make_log_dir(path.parent)
     durable.make_dir(path, exist_ok=True)
     durable.fsync_dir(path.parent)
+
+
+def refuse_content(directory: Path) -> None:
+    """Refuse a partition directory that holds anything."""
+    store = LocalStore()
+    if store.stat(str(directory)) is not None and store.list(str(directory)):
+        raise LogError("the directory is not empty", path=str(directory), hint="use append_to to write on in it")
+
+
+def make_partition_dir(directory: Path, topic_id: str) -> None:
+    """Make a partition directory, durably, with the topic's id in it: that comes before any data."""
+    durable.make_dir(directory, exist_ok=True)
+    durable.fsync_dir(directory.parent)
+    write_partition_metadata(str(directory), PartitionMetadata(topic_id))
 
 
 def check_topic_id(topic_id: str) -> str:

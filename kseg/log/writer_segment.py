@@ -62,16 +62,11 @@ class ActiveSegment:
     def reopen(
         cls, directory: Path, config: LogConfig, builder: IndexBuilder, *, aborted: TxnIndex | None, now_ms: int
     ) -> Self:
-        """Go on with an existing segment whose sound bytes `builder` has seen; what lies behind them is cut off."""
+        """Go on with an existing segment, all of whose bytes `builder` has seen."""
         path = directory / segment_file_name(builder.base_offset, FileKind.LOG)
         durable.unlink(directory / segment_file_name(builder.base_offset, FileKind.OFFSET_INDEX), missing_ok=True)
         durable.fsync_dir(directory)
-        fd = durable.open_write(path)
-        segment = cls(directory, config, builder, fd, aborted=aborted, now_ms=now_ms)
-        if path.stat().st_size != builder.size:
-            durable.truncate(fd, builder.size)
-            durable.fsync_file(fd)
-        return segment
+        return cls(directory, config, builder, durable.open_write(path), aborted=aborted, now_ms=now_ms)
 
     @property
     def path(self) -> Path:

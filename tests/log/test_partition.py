@@ -12,6 +12,7 @@ import pytest
 
 import kseg
 from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.storage import LocalStore
 from tests.builders import LogBuilder
 
 
@@ -243,3 +244,29 @@ def test_a_rate_limit_is_shared_by_all_segments_of_a_read(three_segments):
     log = kseg.open_log(three_segments, max_bytes_per_second=10_000_000, drop_page_cache=True)
     assert offsets(log) == numbers(0, 30)
     assert len({id(segment.limiter) for segment in log.segments}) == 1
+
+
+def test_a_directory_that_cannot_be_read_does_not_hide_the_others(three_segments, monkeypatch):
+    closed = three_segments.parent / "closed"
+    closed.mkdir()
+    listing = LocalStore.list
+
+    def refuse(store, path):
+        if path == str(closed):
+            raise kseg.StorageError("permission denied", path=path)
+        return listing(store, path)
+
+    monkeypatch.setattr(LocalStore, "list", refuse)
+    log_dir = kseg.open_dir(three_segments.parent)
+    assert [log.topic for log in log_dir.partitions] == ["orders"]
+    assert [problem.path for problem in log_dir.problems] == [str(closed)]
+
+
+def test_refresh_reads_the_checkpoints_again(three_segments):
+    checkpoint = three_segments.parent / "replication-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 0 11\n")
+    log = kseg.open_dir(three_segments.parent)["orders", 0]
+    assert log.high_watermark == 11
+    checkpoint.write_text("0\n1\norders 0 22\n")
+    log.refresh()
+    assert log.high_watermark == 22

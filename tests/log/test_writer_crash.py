@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 
 import pytest
@@ -74,10 +75,12 @@ def finished(tmp_path_factory):
 
 
 def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # it is counted as a change; the disk's work is not under test
     whole, records, changes = finished
     prepare(tmp_path / "start")
     before = len(all_records(tmp_path / "start"))
     assert changes > 60
+    untouched_or_done = [(before, names(tmp_path / "start" / "a-0")), (len(records), names(whole / "a-0"))]
     for cut_at in range(1, changes + 1):
         folder = tmp_path / f"cut-{cut_at}"
         shutil.copytree(tmp_path / "start", folder)
@@ -87,9 +90,8 @@ def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
         left = all_records(folder)
         assert left == records[: len(left)]
         assert len(left) >= before
-        if (folder / MARKER).exists():  # a broker would check nothing: so nothing may have been changed yet
-            assert names(folder / "a-0") == names(tmp_path / "start" / "a-0")
-            assert len(left) == before
+        if (folder / MARKER).exists():  # a broker would check nothing: so nothing was changed yet, or everything was
+            assert (len(left), names(folder / "a-0")) in untouched_or_done
         with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
             end = writer.next_offset
             writer.append(numbered(3))
@@ -98,7 +100,6 @@ def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
         assert log.end_offset == end + 3
         assert [txn.first_offset for txn in log.aborted_transactions(0, 36)] == ([30] if end > 35 else [])
         shutil.rmtree(folder)
-    assert all_records(whole) == records
 
 
 def test_kafka_recovers_what_each_power_cut_left(oracle, finished, tmp_path, monkeypatch):

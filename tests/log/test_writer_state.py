@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import kseg
@@ -24,7 +23,6 @@ from tests.index.twins import table_of
 from tests.log.test_lock import HOLD
 from tests.log.written import START, bases, check_indexes, clock, names, numbered
 from tests.reference.rows import records_of
-
 
 # -- lock and marker ---------------------------------------------------------------------------------------------------
 
@@ -320,6 +318,7 @@ def test_batches_that_are_unsound_are_refused(tmp_path):
             writer.append_batches(sound)
         writer.append_marker(8, commit=True)
         writer.append_batches(sound)
-        with pytest.raises(OptionError):
-            writer.append_marker(-1, commit=True)
+        for wrong in ({"producer_id": -1}, {"producer_epoch": 1 << 15}, {"coordinator_epoch": -1}):
+            with pytest.raises(OptionError, match=next(iter(wrong))):
+                writer.append_marker(**{"producer_id": 8, "commit": True, **wrong})
     assert kseg.open_log(tmp_path / "a-0").end_offset == 15
