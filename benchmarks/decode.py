@@ -18,7 +18,7 @@ from kseg.types import Codec
 
 FETCH_BYTES = 1 << 20  # what consumers fetch from a partition at once, unless told otherwise
 SHARES = {"aiokafka": 4, "kafka-python": 32}  # slow ones get the first quarter, or less, of a log
-COPIES = {Codec.NONE: 10, Codec.LZ4: 5, Codec.ZSTD: 3, Codec.SNAPPY: 5, Codec.GZIP: 1}  # a log of 250 MB, or less
+COPIES = {Codec.NONE: 10, Codec.LZ4: 5, Codec.ZSTD: 3, Codec.SNAPPY: 5, Codec.GZIP: 4}  # a log of 250 MB, or less
 JAVA_RATIO = {Codec.NONE: 1.5}
 OTHER_JAVA_RATIO = 1.3
 LIMIT_RATIO = 1 / 1.5

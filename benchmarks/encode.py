@@ -11,17 +11,29 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from benchmarks import data
 from benchmarks.anchors import Anchor
 from benchmarks.measure import Contestant, Effort, Goal, compare, take_turns, warm_up
+from kseg.format.builder import BatchOptions, encode_batches
 from kseg.types import Codec
 
+PIECE_BYTES = 4 << 20
 GOALS = (Goal("java", 1.0), Goal("aiokafka", 3.0))
 SHARE = 4  # aiokafka gets the first quarter of the records
 Rows = list[tuple[int, bytes, bytes]]
 
 
-def encode_with_kseg(case: data.Case) -> int:
-    """Encode all records of a case; the Arrow batch was made before."""
-    encoded = data.encode_case(case)
-    return case.records if encoded.count else 0
+def encode_with_kseg(pieces: list[pa.RecordBatch], options: BatchOptions) -> int:
+    """Encode Arrow batches of a usual size, one after the other."""
+    offset = 0
+    for piece in pieces:
+        encode_batches(piece, first_offset=offset, options=options, now_ms=0)
+        offset += piece.num_rows
+    return offset
+
+
+def _pieces(records: pa.RecordBatch, batch_records: int) -> list[pa.RecordBatch]:
+    """Arrow batches of about `PIECE_BYTES`, cut where Kafka's batches end."""
+    batches = PIECE_BYTES * records.num_rows // records.nbytes // batch_records
+    rows = max(batches, 1) * batch_records
+    return [records.slice(start, rows) for start in range(0, records.num_rows, rows)]
 
 
 def encode_with_aiokafka(rows: Rows, case: data.Case) -> int:
@@ -43,12 +55,13 @@ def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
     """All contestants on the same records."""
     records = data.make_records(case.records, case.value_bytes)
     rows = _rows(records.slice(0, case.records // SHARE))
+    pieces, options = _pieces(records, case.batch_records), data.batch_options(case)
     plain = data.Case(Codec.NONE, 500, case.value_bytes, case.records)
     with Anchor("EncodeAnchor") as jvm:
         jvm.call(f"load {data.cached_log(plain) / data.LOG_NAME}")
         command = f"encode {case.codec.label} {case.batch_records}"
         contestants = [
-            Contestant("kseg", lambda: encode_with_kseg(case)),
+            Contestant("kseg", lambda: encode_with_kseg(pieces, options)),
             Contestant("java", lambda: jvm.call(command), jvm.last_seconds),
             Contestant("aiokafka", lambda: encode_with_aiokafka(rows, case)),
         ]

@@ -44,7 +44,7 @@ def _unxerial(payload: memoryview, size: int, target: np.ndarray[Any, Any]) -> m
     at, position = 0, XERIAL_HEADER
     while position < len(payload):
         end = position + 4 + int.from_bytes(payload[position : position + 4], "big")
-        at += cramjam.snappy.decompress_raw_into(payload[position + 4 : end], target[at:])
+        at += cramjam.snappy.decompress_raw_into(payload[position + 4 : end], target[at:].data)
         position = end
     return target[:at].data
 

@@ -79,7 +79,7 @@ def warm_up(contestant: Contestant, effort: Effort) -> None:
     while contestant.clock is not None:
         elapsed = time.perf_counter() - began
         settled = len(taken) > 2 * SETTLED and min(taken[-SETTLED:]) > 0.98 * min(taken[:-SETTLED])
-        if (settled and elapsed >= effort.warm_up_seconds) or elapsed >= 5 * effort.warm_up_seconds:
+        if (settled and elapsed >= effort.warm_up_seconds) or elapsed >= 3 * effort.warm_up_seconds:
             return
         taken.append(contestant.once())
 

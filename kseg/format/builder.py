@@ -121,6 +121,8 @@ def encode_marker(
     coordinator_epoch: int,
 ) -> bytes:
     """Encode the control batch that ends a transaction."""
+    if not -(1 << 31) <= coordinator_epoch < 1 << 31:
+        raise OptionError(f"coordinator epoch {coordinator_epoch} does not fit 32 bits")
     key = b"\x00\x00" + int(commit).to_bytes(2, "big")
     value = MARKER_VALUE_VERSION + coordinator_epoch.to_bytes(4, "big", signed=True)
     rows = pa.record_batch({"key": [key], "value": [value], "timestamp": [timestamp]})

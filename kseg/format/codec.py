@@ -147,8 +147,9 @@ def _lz4(source: int, target: int, size: int, capacity: int, level: int) -> int:
 
 
 def _zstd(state: int, target: int, capacity: int, source: int, size: int) -> int:
+    level = ctypes.c_ssize_t(state or 0).value
     packer = zstandard.ZstdCompressor(
-        level=state, write_content_size=False
+        level=level, write_content_size=False
     )  # without a context, its place has the level
     return _deliver(packer.compress(ctypes.string_at(source, size)), target, capacity)
 

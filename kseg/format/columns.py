@@ -59,6 +59,8 @@ def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> E
     A missing column is all null; a missing or null timestamp is `now_ms`.
     """
     for name in batch.schema.names:
+        if batch.schema.names.count(name) > 1:
+            raise OptionError(f"column {name!r} is there twice")
         if name not in INPUT_COLUMNS and name not in IGNORED_COLUMNS:
             known = ", ".join(INPUT_COLUMNS)
             raise OptionError(f"unknown column {name!r}; a log takes {known}")
@@ -74,8 +76,10 @@ def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> E
     header_columns = np.zeros((encode.HEADER_COLUMNS, len(items)), np.int64)
     key_field, value_field = items.field("key"), items.field("value")
     starts, lengths, header_keys = _ranges(key_field, "headers.key")
-    if key_field.null_count and (lengths[_used(columns)] < 0).any():
-        raise OptionError("a header's key is null; Kafka has no such headers")
+    nowhere = items.is_null().to_numpy(zero_copy_only=False) if items.null_count else np.zeros(len(items), np.bool_)
+    used = _used(columns)
+    if ((lengths < 0) | nowhere)[used].any():
+        raise OptionError("a header or its key is null; Kafka has no such headers")
     header_columns[encode.HEADER_KEY_START], header_columns[encode.HEADER_KEY_LENGTH] = starts, lengths
     starts, lengths, header_values = _ranges(value_field, "headers.value")
     header_columns[encode.HEADER_VALUE_START], header_columns[encode.HEADER_VALUE_LENGTH] = starts, lengths
@@ -88,24 +92,34 @@ def _offsets(batch: pa.RecordBatch, first_offset: int) -> NDArray[np.int64]:
     column = batch.column("offset")
     if column.null_count or not pa.types.is_integer(column.type):
         raise OptionError(f"column 'offset' must hold integers without nulls, got {column.type}")
-    offsets: NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    if offsets.size and (offsets[0] < first_offset or (np.diff(offsets) <= 0).any()):
-        raise OptionError(f"column 'offset' must rise from {first_offset} on: it starts at {offsets[0]} or falls back")
+    offsets: NDArray[np.int64] = _int64(column, "offset").to_numpy(zero_copy_only=False)
+    falls = np.diff(offsets, prepend=first_offset - 1) <= 0
+    if falls.any():
+        row = int(falls.argmax())
+        before = offsets[row - 1] if row else first_offset - 1
+        raise OptionError(f"column 'offset' must rise: row {row} has {offsets[row]}, which is not above {before}")
     return offsets
 
 
 def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
-    if "timestamp" not in batch.schema.names:
+    if "timestamp" not in batch.schema.names or pa.types.is_null(batch.schema.field("timestamp").type):
         return np.full(batch.num_rows, now_ms, np.int64)
     column = batch.column("timestamp")
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     elif not pa.types.is_integer(column.type):
         raise OptionError(f"column 'timestamp' must be a timestamp or milliseconds, got {column.type}")
-    stamps: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), now_ms).to_numpy(zero_copy_only=False)
+    stamps: NDArray[np.int64] = pc.fill_null(_int64(column, "timestamp"), now_ms).to_numpy(zero_copy_only=False)
     if stamps.size and stamps.min() < -1:
         raise OptionError(f"column 'timestamp' has the negative value {stamps.min()}; Kafka refuses it (-1 means none)")
     return stamps
+
+
+def _int64(column: pa.Array, name: str) -> pa.Array:
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise OptionError(f"column {name!r} has a value that does not fit 64 bits: {error}") from None
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int, Bytes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from kseg.log.files import snapshot_offsets
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.log.writer_open import FoundLog, stray_snapshots
+from kseg.log.writer_producers import ProducerFields, producer_fields
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
@@ -30,15 +30,6 @@ from kseg.native.headers import WALKED, fill_headers, scan_checksums
 from kseg.native.memory import as_array
 from kseg.storage import LocalStore
 from kseg.types import Codec
-
-
-class ProducerFields(TypedDict):
-    """The options of a batch that say who wrote it."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_transactional: bool
 
 
 class Appender:
@@ -74,26 +65,14 @@ class Appender:
     def producer_fields(
         self, producer_id: int | None, producer_epoch: int, base_sequence: int | None, *, transactional: bool
     ) -> ProducerFields:
-        """Check who wants to write; the sequence goes on behind the producer's last one unless it is given."""
-        if producer_id is None:
-            if transactional or base_sequence is not None:
-                raise OptionError("a transaction or a sequence needs a producer_id")
-            return ProducerFields(producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False)
-        if not 0 <= producer_id <= MAX_OFFSET or not 0 <= producer_epoch < 2**15:
-            raise OptionError(f"producer_id {producer_id} or producer_epoch {producer_epoch} is out of range")
-        known = next((entry for entry in self._producers.entries() if entry.producer_id == producer_id), None)
-        if known is not None and known.txn_first_offset >= 0 and not transactional:
-            raise LogError(f"producer {producer_id} has an open transaction", path=str(self.directory))
-        if base_sequence is None:
-            goes_on = known is not None and known.epoch == producer_epoch
-            base_sequence = (known.last_sequence + 1) & MAX_COUNT if known is not None and goes_on else 0
-        if not 0 <= base_sequence <= MAX_COUNT:
-            raise OptionError(f"base_sequence must be from 0 to {MAX_COUNT}, got {base_sequence}")
-        return ProducerFields(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=transactional,
+        """Check who wants to write; see `writer_producers.producer_fields`."""
+        return producer_fields(
+            self._producers,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transactional=transactional,
+            path=self.directory,
         )
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -229,9 +208,3 @@ class Appender:
             durable.unlink(self.directory / segment_file_name(offset, FileKind.SNAPSHOT))
         durable.fsync_dir(self.directory)
         self._session.move_checkpoints(self.next_offset)
-
-
-def next_sequence(table: t.Table) -> int:
-    """The sequence behind the last batch of a table, -1 where it has none; sequences wrap."""
-    sequence, base, last = (int(table[column, -1]) for column in (t.BASE_SEQUENCE, t.BASE_OFFSET, t.LAST_OFFSET))
-    return -1 if sequence < 0 else (sequence + last - base + 1) & MAX_COUNT

@@ -215,6 +215,9 @@ class Log:
             batch_bytes: About how many bytes of the file go into one record batch.
             read_past_high_watermark: Read to the end of the log, replicated or not.
         """
+        for name, value in (("start", start), ("end", end)):
+            if value is not None and not isinstance(value, int):
+                raise OptionError(f"{name} must be an offset, got {value!r}")
         if isolation not in ("read_uncommitted", "read_committed"):
             raise OptionError(f"unknown isolation {isolation!r}; valid values are read_uncommitted, read_committed")
         if batch_bytes < 1:

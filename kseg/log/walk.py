@@ -184,6 +184,6 @@ def check_order(chunk: Chunk, base_offset: int, last_offset: int, path: str) -> 
             path=path,
             position=int(chunk.table[t.POSITION, row]),
             offset=int(firsts[row]),
-            hint="run 'kseg verify' to see the extent",
+            hint="'kseg dump' shows what is sound",
         )
     return int(lasts[-1])

@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from kseg.errors import LogError, OptionError
+from kseg.errors import LogError
 from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
-from kseg.log.appender import Appender, next_sequence
+from kseg.log.appender import Appender
 from kseg.log.config import LogConfig
 from kseg.log.writer_input import ArrowData, iter_pieces
 from kseg.log.writer_open import FoundLog, inspect, take_over
@@ -32,6 +32,7 @@ from kseg.log.writer_place import (
     random_topic_id,
     refuse_content,
 )
+from kseg.log.writer_producers import check_range, next_sequence
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
@@ -143,13 +144,9 @@ class LogWriter:
         timestamp_ms: int | None = None,
     ) -> OffsetRange:
         """End a producer's transaction with a COMMIT or ABORT marker, a control record that takes one offset."""
-        for name, value, bits in (
-            ("producer_id", producer_id, 63),
-            ("producer_epoch", producer_epoch, 15),
-            ("coordinator_epoch", coordinator_epoch, 31),
-        ):
-            if not 0 <= value < 1 << bits:
-                raise OptionError(f"{name} must be from 0 to {(1 << bits) - 1}, got {value}")
+        check_range("producer_id", producer_id, 63)
+        check_range("producer_epoch", producer_epoch, 15)
+        check_range("coordinator_epoch", coordinator_epoch, 31)
         start, now_ms = self.next_offset, self._now_ms()
         marker = encode_marker(
             offset=start,
@@ -218,8 +215,7 @@ def create_log(
     """
     config = config or LogConfig()
     directory, tp = partition_path(path)
-    if not 0 <= start_offset < 2**63 - 1:
-        raise OptionError(f"start_offset must be from 0 to {2**63 - 2}, got {start_offset}")
+    check_range("start_offset", start_offset, 62)
     topic_id = random_topic_id() if topic_id is None else check_topic_id(topic_id)
     make_log_dir(directory.parent)
     with ExitStack() as undo:

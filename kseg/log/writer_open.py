@@ -136,7 +136,9 @@ def _refuse_swaps(entries: list[Entry], directory: Path) -> None:
         name = parse_segment_file(entry.name)
         if name is not None and name.state is FileState.SWAP:
             message = "a replacement of segments was interrupted here"
-            raise LogError(message, path=str(directory / entry.name), hint="run 'kseg recover' to carry it to its end")
+            raise LogError(
+                message, path=str(directory / entry.name), hint="a broker that starts here carries it to its end"
+            )
 
 
 def _segments(entries: list[Entry], directory: Path) -> list[Segment]:

@@ -21,7 +21,7 @@ from kseg.log.walk import CHUNK_BYTES, BatchWalker, check_order
 from kseg.native import table as t
 from kseg.storage import RandomFile
 
-RECOVER_HINT = "run 'kseg recover' to see what can be saved"
+DAMAGE_HINT = "nothing was changed; 'kseg dump' shows what is sound"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def scan_tail(segment: Segment, interval_bytes: int, producers: ProducerState, e
                     path=segment.path,
                     position=builder.size,
                     offset=last + 1,
-                    hint=RECOVER_HINT,
+                    hint=DAMAGE_HINT,
                 )
         return Tail(builder, last + 1, file.size - builder.size, epochs)
 

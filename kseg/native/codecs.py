@@ -207,7 +207,7 @@ def fill_payloads(
     than `limit`. `functions` holds the zstd context and the addresses of the gzip, lz4 and zstd block decoders, by
     codec number.
     """
-    filled = 0
+    filled: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     shift = data.shape[0]
     for row in range(first_row, end_row):
         starts[row] = 0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from kseg.native._jit import inlined, kernel
 from kseg.native.codecs import GZIP, LZ4, SNAPPY, XERIAL_HEADER
 from kseg.native.memory import call_pack, call_zstd, copy_bytes, store_i32, store_u8
@@ -101,7 +103,7 @@ def pack_batches(codec: int, data: Any, table: Any, rows: int, out: Any, functio
     Return (row where it stopped, end of what was written): all rows unless a library failed. `functions` holds the zstd
     context, the addresses of the block encoders by codec number, and the level.
     """
-    at = 0
+    at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     for row in range(rows):
         start = table[POSITION, row]
         end = _pack(codec, data, start + HEADER_SIZE, start + table[SIZE, row], out, at + HEADER_SIZE, functions)

@@ -118,7 +118,7 @@ def fill_batches(
     filled.
     """
     batch = -1
-    at = 0
+    at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     base_offset = 0
     base_timestamp = 0
     for row in range(rows):

@@ -238,7 +238,7 @@ def fill_records(
     Only records with an offset in `[range_start, range_end)` are kept. The caller has made room for the sum of the
     rows' COUNT; a count that its payload cannot hold is refused before anything is read. `totals` is added to.
     """
-    filled = 0
+    filled: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     shift = np.int64(data.shape[0])
     for row in range(first_row, end_row):
         if skip[row] or table[COUNT, row] == 0:

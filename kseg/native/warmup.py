@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from kseg.native import codecs, crc32c, encode, gather, hash, headers, records, visibility
+from kseg.native import (
+    codecs,
+    compress,
+    crc32c,
+    encode,
+    gather,
+    hash,
+    headers,
+    indexing,
+    producers,
+    records,
+    visibility,
+)
 from kseg.native import table as t
 
 
@@ -31,5 +43,13 @@ def warm_up() -> None:
     header_columns = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)
     encode.fill_batches(columns, 0, data, data, header_columns, data, data, limits, data, table)
     encode.write_headers(data, table, 0)
+    packing = np.zeros(compress.PACK_FIELDS, np.int64)
+    compress.pack_payload(codecs.LZ4, data, 0, 0, data, 0, packing)
+    compress.pack_batches(codecs.LZ4, data, table, 0, data, packing)
+    state, roll_limits = np.zeros(indexing.STATE_FIELDS, np.int64), np.zeros(indexing.LIMIT_FIELDS, np.int64)
+    entries = np.zeros((2, 1), np.int64)
+    indexing.fill_index_entries(table, 0, 0, state, roll_limits, entries, entries)
+    known, completed = np.zeros((8, 1), np.int64), np.zeros((producers.DONE_FIELDS, 1), np.int64)
+    producers.fill_producers(table, 0, 0, numbers, known, numbers, numbers, np.zeros(2, np.int64), completed)
     hash.fill_murmur2(data, numbers, numbers, 0, numbers)
     hash.fill_hash128(data, numbers, numbers, 0, np.zeros(2, np.uint64), np.zeros((1, 2), np.uint64))

@@ -9,6 +9,9 @@ import pytest
 
 from kseg.errors import OptionError
 from kseg.format.builder import BatchOptions, encode_batches
+from kseg.format.columns import encoder_input
+from kseg.native import records
+from kseg.schema import HEADER_TYPE
 from tests.format.decoding import decode
 from tests.reference.record import Record
 
@@ -182,3 +185,27 @@ def test_a_null_header_key_of_a_row_that_is_not_written_is_no_matter():
     column = headers_of(HEADER, [[{"key": None, "value": b"x"}], [{"key": "k", "value": b"y"}]])
     batch = pa.record_batch({"value": VALUES, "headers": column}).slice(1, 1)
     assert written(batch=batch)[0].headers == ((b"k", b"y"),)
+
+
+STRANGE = {
+    "an offset above 64 bits": {"offset": pa.array([2**63], pa.uint64())},
+    "a timestamp above 64 bits": {"timestamp": pa.array([2**63], pa.uint64())},
+    "a null header": {"headers": pa.array([[None]], pa.list_(HEADER_TYPE))},
+}
+
+
+@pytest.mark.parametrize("columns", STRANGE.values(), ids=STRANGE.keys())
+def test_strange_columns_are_refused_with_an_option_error(columns):
+    with pytest.raises(OptionError):
+        encoder_input(pa.record_batch(columns), first_offset=0, now_ms=0)
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a"]), pa.array([b"b"])], names=["key", "key"])
+    with pytest.raises(OptionError, match="'key' is there twice"):
+        encoder_input(batch, first_offset=0, now_ms=0)
+
+
+def test_a_timestamp_column_of_nulls_is_as_good_as_none():
+    batch = pa.record_batch({"timestamp": pa.nulls(2)})
+    assert encoder_input(batch, first_offset=0, now_ms=77).columns[records.TIMESTAMP].tolist() == [77, 77]

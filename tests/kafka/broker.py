@@ -221,7 +221,7 @@ def _run_tool(main_class: str, *arguments: str) -> str:
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if answer.returncode != 0:
         raise BrokerError(f"{main_class} {' '.join(arguments)}: {answer.stdout[-2000:]}{answer.stderr[-2000:]}")
-    return answer.stdout
+    return answer.stdout + answer.stderr  # mismatches are told on stderr, and with status 0
 
 
 def _read_to_end(consumer: Consumer, partition: str) -> list[Row]:
