@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tests.reference import batch as v2
 from tests.reference import codecs, legacy
 from tests.reference.errors import RejectedError
+from tests.reference.record import Record
 from tests.reference.varint import decode_varint, decode_varlong, encode_varint, encode_varlong
 
 EDGES = (
@@ -211,7 +212,7 @@ def _mutate_wrapper(rng: random.Random, entry: bytes, other: bytes) -> tuple[byt
         return repair(_fit_length(entry[:18] + mutator(rng, entry[18:], other))), f"message{mutator.__name__}"
     inner = mutator(rng, codecs.decompress(message.codec, message.value, message.magic), other)
     packed = codecs.compress(message.codec, inner, message.magic)
-    record = legacy.Record(message.offset, message.timestamp, message.key, packed)
+    record = Record(message.offset, message.timestamp, message.key, packed)
     return legacy.encode_message(record, message.magic, message.attributes), f"inner{mutator.__name__}"
 
 

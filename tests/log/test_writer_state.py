@@ -177,7 +177,7 @@ def test_offsets_that_fall_back_are_not_cut_off(tmp_path):
 def test_an_interrupted_swap_is_refused(tmp_path):
     directory = built(tmp_path).write()
     (directory / f"{0:020d}.log.swap").write_bytes(b"")
-    with pytest.raises(LogError, match="recover"):
+    with pytest.raises(LogError, match="interrupted here"):
         kseg.append_to(directory)
 
 

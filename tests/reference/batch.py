@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import crc32c as fast_crc32c
 
 from tests.reference import codecs
-from tests.reference.errors import RejectedError
+from tests.reference.errors import GreyError, RejectedError
 from tests.reference.record import CREATE_TIME, LOG_APPEND_TIME, Record, decode_record, encode_record
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -149,6 +149,8 @@ def read_batch(data: bytes, position: int = 0) -> Batch:
     if fast_crc32c.crc32c(raw[CRC_START:]) != header.crc:
         raise RejectedError("checksum")
     if header.count == 0:
+        if header.codec > codecs.ZSTD:
+            raise GreyError("unknown codec, which Kafka does not look at without records")
         return header
     payload = codecs.decompress(header.codec, raw[HEADER.size :])
     return replace(header, records=tuple(read_records(payload, header)))
