@@ -48,6 +48,7 @@ class RecordDecoder:
         self.schema = schema
         self._topic = pa.scalar(topic, pa.string())
         self._partition = pa.scalar(partition, pa.int32())
+        self._constants: dict[str, pa.Array] = {}
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
         self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
@@ -153,7 +154,12 @@ class RecordDecoder:
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _constant(self, name: str, count: int) -> pa.Array:
-        return pa.repeat(self._topic if name == "topic" else self._partition, count)
+        """A column that is the same in every row: made once for the largest batch, and sliced."""
+        made = self._constants.get(name)
+        if made is None or len(made) < count:
+            value = self._topic if name == "topic" else self._partition
+            made = self._constants[name] = pa.repeat(value, count + count // 4)
+        return made.slice(0, count)
 
     def _column(self, name: str, data: t.Bytes, table: t.Table, count: int, totals: NDArray[np.int64]) -> pa.Array:
         columns = self._columns

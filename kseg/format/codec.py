@@ -8,11 +8,13 @@ show one, a Python callback of the same shape stands in, and nothing else change
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import struct
 import zlib
 from typing import Any
 
+import cramjam
 import lz4.block
 import numpy as np
 import snappy
@@ -69,6 +71,18 @@ def _gunzip(source: int, target: int, size: int, capacity: int) -> int:
             return _deliver(result, target, capacity)
 
 
+def _unsnappy(source: int, target: int, size: int, capacity: int) -> int:
+    """A raw block, into `capacity` bytes, which it fills exactly."""
+    try:
+        return int(
+            cramjam.snappy.decompress_raw_into(
+                ctypes.string_at(source, size), (ctypes.c_char * capacity).from_address(target)
+            )
+        )
+    except cramjam.DecompressionError:
+        return BAD_BLOCK
+
+
 def _unlz4(source: int, target: int, size: int, capacity: int) -> int:
     try:
         return _deliver(
@@ -87,6 +101,7 @@ def _unzstd(state: int, target: int, capacity: int, source: int, size: int) -> i
     return _deliver(result, target, capacity) if len(result) <= capacity else -70
 
 
+@functools.cache
 def _find(module: str, symbol: str) -> Any:
     """A C function out of the shared object behind an extension module, or None where it does not show it."""
     try:
@@ -96,7 +111,12 @@ def _find(module: str, symbol: str) -> Any:
         return None
 
 
-_CALLBACKS = {GZIP: _BlockFunction(_gunzip), LZ4: _BlockFunction(_unlz4), ZSTD: _ZstdFunction(_unzstd)}
+_CALLBACKS = {
+    GZIP: _BlockFunction(_gunzip),
+    SNAPPY: _BlockFunction(_unsnappy),
+    LZ4: _BlockFunction(_unlz4),
+    ZSTD: _ZstdFunction(_unzstd),
+}
 
 
 class BlockFunctions:
@@ -115,6 +135,7 @@ class BlockFunctions:
         self.addresses: NDArray[np.int64] = np.zeros(5, np.int64)
         self.addresses[0] = context
         self.addresses[GZIP] = _address(_CALLBACKS[GZIP])
+        self.addresses[SNAPPY] = _address(_CALLBACKS[SNAPPY])
         self.addresses[LZ4] = _address(lz4_function)
         self.addresses[ZSTD] = _address(zstd_function if context else _CALLBACKS[ZSTD])
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from kseg.errors import IndexFileError, LogError, OptionError
+from kseg.errors import FormatError, IndexFileError, LogError, OptionError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import BatchHeader, header_of
 from kseg.index.epoch import EpochStart, LeaderEpochs
@@ -190,7 +190,10 @@ class Log:
                             continue
                         if int(chunk.table[t.BASE_OFFSET, row]) >= end:
                             return
-                        yield header_of(chunk.table, row)
+                        try:
+                            yield header_of(chunk.table, row)
+                        except FormatError as error:
+                            raise error.with_context(path=segment.path) from None
                 if not segment.is_last:
                     walker.raise_if_torn()
 

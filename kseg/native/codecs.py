@@ -14,7 +14,7 @@ import numpy as np
 from kseg.native._jit import inlined, kernel
 from kseg.native.legacy import scan_wrapper, wrapper_payload
 from kseg.native.memory import call_block, call_zstd, copy_bytes, load_i32, load_u8
-from kseg.native.snappy import NO_ROOM, uncompress
+from kseg.native.snappy import NO_ROOM, uncompress, uncompressed_end
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -39,6 +39,7 @@ LZ4: Final = 3
 ZSTD: Final = 4
 
 XERIAL_HEADER: Final = 16
+LARGE_SNAPPY_BLOCK: Final = 4096
 XERIAL_MAGIC: Final = 0x82534E41 - (1 << 32)  # the first four bytes as a signed number
 XERIAL_MAX_CHUNK: Final = 512 << 20
 ZSTD_NO_ROOM: Final = -70  # ZSTD_error_dstSize_tooSmall
@@ -154,23 +155,36 @@ def unframe_lz4(
         position += size + trailer
 
 
+@inlined
+def _uncompress_block(data: Any, start: int, end: int, out: Any, at: int, limit: int, function: int) -> int:
+    """A raw block: by the kernel where it is small, by the package where its speed is worth a call."""
+    if end - start < LARGE_SNAPPY_BLOCK or not function:
+        return uncompress(data, start, end, out, at, limit)
+    last = uncompressed_end(data, start, end, at, limit)
+    if last < 0:
+        return last
+    got = call_block(function, data, start, end - start, out, at, last - at)
+    return last if got == last - at else BAD_PAYLOAD
+
+
 @kernel
-def unframe_snappy(data: Any, start: int, end: int, out: Any, at: int, limit: int) -> int:
+def unframe_snappy(data: Any, start: int, end: int, out: Any, at: int, limit: int, function: int) -> int:
     """Decompress xerial-framed or raw snappy to `out[at:limit]`; return where it ends there, or a negative code."""
     if end - start < XERIAL_HEADER or load_i32(data, start) != XERIAL_MAGIC or load_i32(data, start + 4) != 0x50505900:
-        return uncompress(data, start, end, out, at, limit)
+        return _uncompress_block(data, start, end, out, at, limit, function)
     position = start
     while end - position >= 4:  # fewer bytes than a chunk's length: the end, to xerial's reader too
         size = load_i32(data, position)
         if size == XERIAL_MAGIC:
-            if end - position < XERIAL_HEADER or load_i32(data, position + 8) < 1:
+            # a version is looked at, by xerial's reader too, only where a second stream follows the first
+            if end - position < XERIAL_HEADER or (position > start and load_i32(data, position + 8) < 1):
                 return BAD_PAYLOAD
             position += XERIAL_HEADER
             continue
         position += 4
         if size < 0 or size > XERIAL_MAX_CHUNK or size > end - position:
             return BAD_PAYLOAD
-        at = uncompress(data, position, position + size, out, at, limit)
+        at = _uncompress_block(data, position, position + size, out, at, limit, function)
         if at < 0:
             return at
         position += size
@@ -184,7 +198,7 @@ def _decompress(
     if codec == LZ4:
         return unframe_lz4(data, start, end, magic > 0, out, at, limit, functions[LZ4])
     if codec == SNAPPY:
-        return unframe_snappy(data, start, end, out, at, limit)
+        return unframe_snappy(data, start, end, out, at, limit, functions[SNAPPY])
     if codec == ZSTD:
         got = call_zstd(functions[ZSTD], functions[0], data, start, end - start, out, at, limit - at)
         if got == ZSTD_NO_ROOM:
@@ -204,8 +218,7 @@ def fill_payloads(
     An uncompressed payload stays where it is: `[starts[row], ends[row])` is in `data`. A compressed one goes into the
     arena, and its range is shifted by `len(data)`, which is how the record kernels tell the two apart. A legacy
     wrapper's COUNT and BASE_OFFSET become known here. Rows with `skip[row]` are passed over. No payload may be larger
-    than `limit`. `functions` holds the zstd context and the addresses of the gzip, lz4 and zstd block decoders, by
-    codec number.
+    than `limit`. `functions` holds the zstd context and the addresses of the block decoders, by codec number.
     """
     filled: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     shift = data.shape[0]

@@ -50,8 +50,8 @@ _LONG_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, LONG_STREAM)
 _SHORT_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, SHORT_STREAM)
 
 
-def _hardware_instruction() -> tuple[str, bool] | None:
-    """Name of the LLVM intrinsic for eight bytes of CRC-32C on this CPU, and whether it takes the CRC in 64 bits."""
+def _hardware_instructions() -> tuple[str, str] | None:
+    """Names of the LLVM intrinsics for eight bytes and for one byte of CRC-32C on this CPU."""
     if not JIT_ENABLED:
         return None
     from llvmlite import binding
@@ -59,13 +59,13 @@ def _hardware_instruction() -> tuple[str, bool] | None:
     features = binding.get_host_cpu_features()
     triple = binding.get_process_triple()
     if triple.startswith("x86_64") and features.get("sse4.2"):
-        return "llvm.x86.sse42.crc32.64.64", True
+        return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
     if triple.startswith("aarch64") and features.get("crc"):
-        return "llvm.aarch64.crc32cx", False
+        return "llvm.aarch64.crc32cx", "llvm.aarch64.crc32cb"
     return None
 
 
-HARDWARE: Final = _hardware_instruction()
+HARDWARE: Final = _hardware_instructions()
 
 
 @inlined
@@ -99,21 +99,38 @@ if HARDWARE is not None:
     from numba import types
     from numba.extending import intrinsic
 
-    _NAME, _WIDE = HARDWARE
+    _EIGHT_BYTES, _ONE_BYTE = HARDWARE
+    _IS_X86 = "x86" in _EIGHT_BYTES  # there the CRC of eight bytes is 64 bits wide, and one byte is eight
+
+    _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+    def _instruction(builder: Any, name: str, kind: Any) -> Any:
+        return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
     @intrinsic
     def _step(typing: Any, crc: Any, word: Any) -> Any:
         """Advance a CRC by eight bytes."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            i32, i64 = ir.IntType(32), ir.IntType(64)
-            kind = ir.FunctionType(i64, [i64, i64]) if _WIDE else ir.FunctionType(i32, [i32, i64])
-            function = builder.module.globals.get(_NAME) or ir.Function(builder.module, kind, _NAME)
-            if _WIDE:
+            if _IS_X86:
+                function = _instruction(builder, _EIGHT_BYTES, ir.FunctionType(_I64, [_I64, _I64]))
                 return builder.call(function, [args[0], args[1]])
-            return builder.zext(builder.call(function, [builder.trunc(args[0], i32), args[1]]), i64)
+            function = _instruction(builder, _EIGHT_BYTES, ir.FunctionType(_I32, [_I32, _I64]))
+            return builder.zext(builder.call(function, [builder.trunc(args[0], _I32), args[1]]), _I64)
 
         return types.uint64(types.uint64, types.uint64), codegen
+
+    @intrinsic
+    def _step_byte(typing: Any, crc: Any, byte: Any) -> Any:
+        """Advance a CRC by one byte."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            width = _I8 if _IS_X86 else _I32
+            function = _instruction(builder, _ONE_BYTE, ir.FunctionType(_I32, [_I32, width]))
+            got = builder.call(function, [builder.trunc(args[0], _I32), builder.trunc(args[1], width)])
+            return builder.zext(got, _I64)
+
+        return types.uint64(types.uint64, types.int64), codegen
 
     @inlined
     def _append_zeros(tables: Any, crc: Any) -> Any:
@@ -147,7 +164,10 @@ if HARDWARE is not None:
         while position + 8 <= end:
             crc = _step(crc, load_u64_native(data, position))
             position += 8
-        return _table_crc(_CASTAGNOLI_TABLES, np.int64(crc), data, position, end) ^ 0xFFFFFFFF
+        while position < end:
+            crc = _step_byte(crc, load_u8(data, position))
+            position += 1
+        return np.int64(crc) ^ 0xFFFFFFFF
 
 else:
 

@@ -54,6 +54,18 @@ def _repeat(out: Any, at: int, back: int, size: int, limit: int) -> None:
         done += 16
 
 
+@inlined
+def uncompressed_end(data: Any, start: int, end: int, at: int, limit: int) -> int:
+    """Where the block's content would end in `out[at:limit]`; NO_ROOM or BAD_BLOCK where it cannot."""
+    length, _ = _uncompressed_length(data, start, end)
+    if length < 0:
+        return BAD_BLOCK
+    if length > limit - at:
+        # no block of this size can give so many bytes: it lies, and asking for room would be wrong
+        return BAD_BLOCK if length > 64 * (end - start) else NO_ROOM
+    return at + length
+
+
 @kernel
 def uncompress(data: Any, start: int, end: int, out: Any, at: int, limit: int) -> int:
     """Decompress the raw block `data[start:end]` to `out[at:limit]`; return where it ends there, or a code.
@@ -61,14 +73,11 @@ def uncompress(data: Any, start: int, end: int, out: Any, at: int, limit: int) -
     Short pieces are copied in steps of 16 bytes that may write past their end: those bytes are written again, or are
     behind the result but inside the caller's room.
     """
-    length, position = _uncompressed_length(data, start, end)
-    if length < 0:
-        return BAD_BLOCK
-    if length > limit - at:
-        # no block of this size can give so many bytes: it lies, and asking for room would be wrong
-        return BAD_BLOCK if length > 64 * (end - start) else NO_ROOM
     first = at
-    last = at + length
+    last = uncompressed_end(data, start, end, at, limit)
+    if last < 0:
+        return last
+    _, position = _uncompressed_length(data, start, end)
     while position < end:
         tag = load_u8(data, position)
         position += 1

@@ -117,7 +117,8 @@ def test_blocks_of_any_length_into_room_of_any_length(codec):
                 raw = source.holding(twin.snappy_raw(plain))
                 snappy.uncompress(raw, 0, len(raw), out, 0, room)
                 array = source.holding(packed)
-                codecs.unframe_snappy(array, 0, len(packed), out, 0, room)
+                codecs.unframe_snappy(array, 0, len(packed), out, 0, room, 0)
+                codecs.unframe_snappy(array, 0, len(packed), out, 0, room, FUNCTIONS.addresses[codecs.SNAPPY])
             else:
                 codecs.unframe_lz4(array, 0, len(packed), True, out, 0, room, FUNCTIONS.addresses[codecs.LZ4])
 

@@ -31,7 +31,11 @@ def unframe(data, *, codec=twin.LZ4, magic=2, capacity=1 << 18):
             source, 2, 2 + len(data), magic > 0, out, 3, 3 + capacity, FUNCTIONS.addresses[native.LZ4]
         )
     else:
-        end = native.unframe_snappy(source, 2, 2 + len(data), out, 3, 3 + capacity)
+        end = native.unframe_snappy(source, 2, 2 + len(data), out, 3, 3 + capacity, 0)
+        package = FUNCTIONS.addresses[native.SNAPPY]  # takes large blocks
+        other = np.full_like(out, 0xEE)
+        assert native.unframe_snappy(source, 2, 2 + len(data), other, 3, 3 + capacity, package) == end
+        assert end < 0 or bytes(other[3:end]) == bytes(out[3:end])
     assert bytes(out[3 + capacity :]) == b"\xee" * GUARD, "wrote past its limit"
     assert bytes(out[:3]) == b"\xee" * 3, "wrote before its start"
     return None if end < 0 else bytes(out[3:end])
