@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import FormatError
+from kseg.errors import CorruptRecordError, FormatError
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
 from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.gather import fill_offsets, gather_binary, gather_headers
-from kseg.schema import HEADER_TYPE
 
 MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
+MAX_MILLISECONDS = (2**63 - 1) // 1000  # that fit in microseconds
 NO_BITMAP = np.empty(0, np.uint8)
 
 
@@ -178,7 +178,7 @@ class RecordDecoder:
         if name == "offset":
             return _fixed(columns[records.OFFSET, :count], kind, np.int64)
         if name == "timestamp":
-            return _fixed(columns[records.TIMESTAMP, :count], kind, np.int64)
+            return _fixed(_in_unit(columns[records.TIMESTAMP, :count], kind), kind, np.int64)
         if name == "timestampType":
             return _fixed(columns[records.TIMESTAMP_TYPE, :count], kind, np.int32)
         if name == "sequence":
@@ -204,8 +204,9 @@ class RecordDecoder:
 
     def _headers(self, data: t.Bytes, count: int, totals: NDArray[np.int64]) -> pa.Array:
         number = int(totals[records.HEADERS])
+        kind = self.schema.field("headers").type
         if not number:
-            return pa.nulls(count, pa.list_(HEADER_TYPE))
+            return pa.nulls(count, kind)
         list_offsets, key_offsets = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(4 * (number + 1))
         value_offsets = pa.allocate_buffer(4 * (number + 1))
         keys = pa.allocate_buffer(int(totals[records.HEADER_KEY_BYTES]))
@@ -223,9 +224,8 @@ class RecordDecoder:
             key_array = _mended_text(key_array)
         value_validity = pa.py_buffer(value_bitmap) if null_values else None
         value_array = pa.Array.from_buffers(pa.binary(), number, [value_validity, value_offsets, values])
-        items = pa.StructArray.from_arrays([key_array, value_array], fields=list(HEADER_TYPE))
+        items = pa.StructArray.from_arrays([key_array, value_array], fields=list(kind.value_type))
         list_validity = pa.py_buffer(list_bitmap) if without else None
-        kind = pa.list_(HEADER_TYPE)
         return pa.Array.from_buffers(kind, count, [list_validity, list_offsets], null_count=without, children=[items])
 
 
@@ -248,6 +248,16 @@ def _fixed(values: NDArray[np.int64], kind: pa.DataType, width: type[np.generic]
     buffer = pa.allocate_buffer(values.size * np.dtype(width).itemsize)
     np.copyto(np.frombuffer(buffer, width), values, casting="unsafe")
     return pa.Array.from_buffers(kind, values.size, [None, buffer])
+
+
+def _in_unit(milliseconds: NDArray[np.int64], kind: pa.DataType) -> NDArray[np.int64]:
+    """Timestamps in the column's unit, milliseconds or microseconds; what does not fit is an error, as in Spark."""
+    if kind.unit == "ms":
+        return milliseconds
+    largest = int(np.abs(milliseconds).max(initial=0))
+    if largest < 0 or largest > MAX_MILLISECONDS:
+        raise CorruptRecordError(f"a timestamp of {largest} ms does not fit the microseconds of the column")
+    return milliseconds * 1000
 
 
 def _sequences(table: t.Table, batch_rows: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:

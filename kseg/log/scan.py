@@ -12,7 +12,7 @@ from kseg.errors import DataLossError, FormatError, StorageError
 from kseg.format.arrow import RecordDecoder
 from kseg.log.segment import Segment
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
-from kseg.log.walk import ROWS_PER_CHUNK, check_order
+from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, check_order
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
 from kseg.storage import RandomFile
@@ -92,18 +92,26 @@ def _read_segment(
 ) -> Iterator[pa.RecordBatch]:
     position, hint = segment.find_span(file, start, end)
     walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=batch_bytes)
+    yield from read_batches(walker, decoder, aborted, segment.base_offset, start, end)
+    if not segment.is_last:
+        walker.raise_if_torn()
+
+
+def read_batches(
+    walker: BatchWalker, decoder: RecordDecoder, aborted: AbortedRanges, base_offset: int, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Give the visible records of `[start, end)` among the batches of a walk through the segment of `base_offset`."""
     hidden = np.empty(ROWS_PER_CHUNK, np.bool_)
-    last = segment.base_offset - 1
+    last = base_offset - 1
     for chunk in walker:
-        last = check_order(chunk, segment.base_offset, last, segment.path)
+        last = check_order(chunk, base_offset, last, walker.path)
         lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
         first_row = int(np.searchsorted(lasts, start))
         # the row that holds `end - 1`, or the first behind it, is the last of interest
         end_row = min(int(np.searchsorted(lasts, end - 1)) + 1, chunk.rows)
-        rows = range(first_row, end_row)
         fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
+        rows = range(first_row, end_row)
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)
         if last >= end - 1:
+            walker.stop()
             return
-    if not segment.is_last:
-        walker.raise_if_torn()

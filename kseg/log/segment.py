@@ -67,7 +67,7 @@ class Segment:
         """The offset behind the last batch; the base offset of an empty segment."""
         with self.open() as file:
             last = self.base_offset - 1
-            for chunk in self.walk(file, start=self._checked_position(file, *self._last_entry())):
+            for chunk in self.walk(file, start=self.checked_position(file, *self._last_entry())):
                 last = check_order(chunk, self.base_offset, last, self.path)
         return last + 1
 
@@ -132,7 +132,7 @@ class Segment:
 
     def find_position(self, file: RandomFile, offset: int) -> int:
         """Where to start reading for `offset`: at a batch at or before the one that holds it."""
-        return self._checked_position(file, *self._lookup(offset, wanted_after=False)[0])
+        return self.checked_position(file, *self._lookup(offset, wanted_after=False)[0])
 
     def find_span(self, file: RandomFile, start: int, end: int) -> tuple[int, int]:
         """Where to start reading for offsets `[start, end)`, and how many bytes will do if the index is right."""
@@ -149,7 +149,7 @@ class Segment:
         path = self.store.join(self.directory, entry.name)
         return self.store.read(path), path
 
-    def _checked_position(self, file: RandomFile, offset: int, position: int) -> int:
+    def checked_position(self, file: RandomFile, offset: int, position: int) -> int:
         """The position if a sound batch is there that begins at or before the entry's offset, else 0."""
         if position <= 0 or position >= file.size:
             return 0

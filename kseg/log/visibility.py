@@ -35,6 +35,11 @@ class AbortedRanges:
         columns = np.array(ordered, np.int64).reshape(-1, 3).T
         return cls(*(np.ascontiguousarray(column) for column in columns))
 
+    def within(self, start: int, end: int) -> AbortedRanges:
+        """Those that touch `[start, end)`."""
+        touching = (self.markers >= start) & (self.firsts < end)
+        return AbortedRanges(self.producers[touching], self.firsts[touching], self.markers[touching])
+
 
 NONE_ABORTED = AbortedRanges.of(())
 

@@ -104,6 +104,15 @@ class BatchWalker:
         if held:
             self.torn_position = self._position
 
+    @property
+    def path(self) -> str:
+        """The file that is walked."""
+        return self._file.path
+
+    def stop(self) -> None:
+        """What lies behind is not of interest: it is not torn either."""
+        self.torn_position = None
+
     def raise_if_torn(self) -> None:
         """Make an error of bytes at the end that are no whole batch: damage, unless the segment is still written to."""
         if self.torn_position is not None:
