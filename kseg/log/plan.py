@@ -165,7 +165,11 @@ def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = No
             raise LogError("the segment vanished since the read was planned", path=path, hint=RELOAD_HINT) from error
         raise
     with file:
-        if file.identity != split.identity or _digest(file, split.digest_size) != split.digest or file.size < split.end_position:
+        if (
+            file.identity != split.identity
+            or _digest(file, split.digest_size) != split.digest
+            or file.size < split.end_position
+        ):
             raise LogError("the segment was replaced since the read was planned", path=path, hint=RELOAD_HINT)
         walker = BatchWalker(
             file, options, start=split.position, end=split.end_position, hint=min(split.size, CHUNK_BYTES)
