@@ -105,9 +105,10 @@ class LockedError(LogError):
 
 
 class StorageError(KsegError, OSError):
-    """A file or object store failed; `retryable` says whether trying again can help."""
+    """A file or object store failed; `retryable`: trying again can help, `missing`: there is no such file."""
 
     retryable: bool = False
+    missing: bool = False
 
 
 class ConflictError(StorageError):

@@ -27,6 +27,7 @@ def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     message = _PLAIN_MESSAGES.get(error.errno or 0) or error.strerror or str(error)
     result = StorageError(message or type(error).__name__, path=os.fspath(path))
     result.errno = error.errno
+    result.missing = isinstance(error, FileNotFoundError)
     result.retryable = error.errno in _RETRYABLE or isinstance(error, ConnectionError | TimeoutError)
     return result
 

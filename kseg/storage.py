@@ -204,7 +204,9 @@ class LocalStore:
         with storage_errors(path), os.scandir(path) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(_local_entry(entry.name, entry.stat()))
+                    status = entry.stat()
+                    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
+                        found.append(_local_entry(entry.name, status))
         return sorted(found, key=lambda entry: entry.name)
 
     def stat(self, path: str) -> Entry | None:

@@ -97,7 +97,9 @@ class ArrowStore:
         """Size and identity of a file; the identity is the ETag where the store tells one."""
         info = self._info(path)
         if info.type == pafs.FileType.NotFound:
-            raise StorageError("no such file or directory", path=path)
+            error = StorageError("no such file or directory", path=path)
+            error.missing = True
+            raise error
         if info.type == pafs.FileType.Directory:
             raise StorageError("is a directory", path=path)
         etag = None

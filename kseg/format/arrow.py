@@ -23,6 +23,7 @@ from kseg.native.gather import fill_offsets, gather_binary, gather_headers
 MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
+MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
 MAX_MILLISECONDS = (2**63 - 1) // 1000  # that fit in microseconds
 NO_BITMAP = np.empty(0, np.uint8)
 
@@ -73,7 +74,7 @@ class RecordDecoder:
         if not self._headers_suffice:
             yield from self._decode_run(data, file_position, table, rows, skip, start, end)
             return
-        for run, dense in _runs_of_dense(table, rows):
+        for run, dense in _runs_of_dense(table, rows, self._limit):
             if dense:
                 yield from self._offsets_only(table, run, skip, start, end)
             else:
@@ -105,12 +106,7 @@ class RecordDecoder:
                 continue
             if status < 0:
                 error = payload_error(table, stop, status)
-            batch, bad_row, status = self._decode_rows(data, table, range(row, stop), skip, starts, ends, start, end)
-            if status < 0:
-                error = record_error(table, bad_row, status)
-                batch, _, _ = self._decode_rows(data, table, range(row, bad_row), skip, starts, ends, start, end)
-            if batch is not None:
-                yield batch
+            yield from self._decode_rows(data, table, range(row, stop), skip, starts, ends, start, end)
             if error is not None:
                 raise error
             row = stop
@@ -118,40 +114,59 @@ class RecordDecoder:
     def _decode_rows(
         self, data: t.Bytes, table: t.Table, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64],
         ends: NDArray[np.int64], start: int, end: int,
-    ) -> tuple[pa.RecordBatch | None, int, int]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Decode rows whose payloads are at hand, in as many pieces as their number of records asks for."""
+        self._make_room(table, rows, skip, starts, ends)
+        cursor = np.zeros(records.CURSOR, np.int64)
+        row, status = rows.start, records.PIECE_FULL
+        while status == records.PIECE_FULL:
+            totals = np.zeros(records.TOTALS, np.int64)
+            before = cursor.copy()
+            count, stop, status = records.fill_records(
+                data, self._arena, table, row, rows.stop, skip, starts, ends, start, end, self._columns, totals, cursor
+            )
+            if status < 0:  # once more, without the damaged batch: its records are counted already
+                totals[:], cursor[:] = 0, before
+                count, _, _ = records.fill_records(
+                    data, self._arena, table, row, stop, skip, starts, ends, start, end, self._columns, totals, cursor
+                )
+            if count:
+                arrays = [self._column(name, data, table, count, totals) for name in self.schema.names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            if status < 0:
+                raise record_error(table, stop, status)
+            row = stop
+
+    def _make_room(
+        self, table: t.Table, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        """Columns for all records, but not for more than one record batch should hold."""
         span = slice(rows.start, rows.stop)
         room = np.where(
             table[t.MAGIC, span] == 2, (ends[span] - starts[span]) // t.MIN_RECORD_SIZE, table[t.COUNT, span]
         )
-        capacity = int(np.clip(np.minimum(table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
+        records_there = int(np.clip(np.minimum(table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
+        capacity = min(records_there, MAX_ROWS)
         if self._columns.shape[1] < capacity:
-            self._columns = np.empty((records.RECORD_COLUMNS, capacity + capacity // 4), np.int64)
-        totals = np.zeros(records.TOTALS, np.int64)
-        count, stop, status = records.fill_records(
-            data, self._arena, table, rows.start, rows.stop, skip, starts, ends, start, end, self._columns, totals
-        )
-        if status < 0 or not count:
-            return None, stop, status
-        arrays = [self._column(name, data, table, count, totals) for name in self.schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), stop, status
+            self._columns = np.empty((records.RECORD_COLUMNS, min(capacity + capacity // 4, MAX_ROWS)), np.int64)
 
     def _offsets_only(
         self, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
     ) -> Iterator[pa.RecordBatch]:
         """Answer from headers alone: these batches hold every offset from their base to their last."""
-        span = slice(rows.start, rows.stop)
-        counts = table[t.COUNT, span]
-        skipped = skip[span]
-        bases = table[t.BASE_OFFSET, span]
-        firsts, lasts = np.maximum(bases, start), np.minimum(bases + counts, end)
-        total = int(np.clip(lasts - firsts, 0, None)[~skipped].sum())
-        if not total:
-            return
-        buffer = pa.allocate_buffer(8 * total)
-        fill_offsets(bases, counts, skipped, start, end, np.frombuffer(buffer, np.int64))
-        offsets = pa.Array.from_buffers(pa.int64(), total, [None, buffer])
-        arrays = [offsets if name == "offset" else self._constant(name, total) for name in self.schema.names]
-        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        counts = table[t.COUNT, rows.start : rows.stop]
+        edges = np.flatnonzero(np.diff(np.cumsum(counts) // MAX_ROWS)) + 1  # about MAX_ROWS records in each piece
+        for first, last in itertools.pairwise([0, *edges.tolist(), len(rows)]):
+            span = slice(rows.start + first, rows.start + last)
+            skipped, bases, sizes = skip[span], table[t.BASE_OFFSET, span], table[t.COUNT, span]
+            there = np.minimum(bases + sizes, end) - np.maximum(bases, start)
+            total = int(np.clip(there, 0, None)[~skipped].sum())
+            if total:
+                buffer = pa.allocate_buffer(8 * total)
+                fill_offsets(bases, sizes, skipped, start, end, np.frombuffer(buffer, np.int64))
+                offsets = pa.Array.from_buffers(pa.int64(), total, [None, buffer])
+                arrays = [offsets if name == "offset" else self._constant(name, total) for name in self.schema.names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _constant(self, name: str, count: int) -> pa.Array:
         """A column that is the same in every row: made once for the largest batch, and sliced."""
@@ -229,11 +244,17 @@ class RecordDecoder:
         return pa.Array.from_buffers(kind, count, [list_validity, list_offsets], null_count=without, children=[items])
 
 
-def _runs_of_dense(table: t.Table, rows: range) -> Iterator[tuple[range, bool]]:
-    """Cut rows into runs that can, and runs that cannot, be answered from headers (compacted or legacy batches)."""
+def _runs_of_dense(table: t.Table, rows: range, limit: int) -> Iterator[tuple[range, bool]]:
+    """Cut rows into runs that can, and runs that cannot, be answered from headers (compacted or legacy batches).
+
+    A count that no payload of that size, or none below `limit` once decompressed, can hold is not believed.
+    """
     span = slice(rows.start, rows.stop)
     deltas = table[t.LAST_OFFSET, span] - table[t.BASE_OFFSET, span]
-    dense = (table[t.MAGIC, span] == 2) & (table[t.COUNT, span] == deltas + 1) & (table[t.COUNT, span] > 0)
+    counts = table[t.COUNT, span]
+    room = np.where(table[t.ATTRIBUTES, span] & t.CODEC_MASK, limit, table[t.SIZE, span] - t.HEADER_SIZE)
+    dense = (table[t.MAGIC, span] == 2) & (counts == deltas + 1) & (counts > 0)
+    dense &= counts <= room // t.MIN_RECORD_SIZE
     edges = [0, *(np.flatnonzero(dense[1:] != dense[:-1]) + 1).tolist(), len(rows)]
     for first, last in itertools.pairwise(edges):
         if last > first:

@@ -159,7 +159,8 @@ def _encode(
     if last_offset is not None:
         table[t.LAST_OFFSET] = last_offset
     if options.base_sequence >= 0 and count:
-        table[t.BASE_SEQUENCE] = (options.base_sequence + table[t.BASE_OFFSET] - table[t.BASE_OFFSET, 0]) & MAX_COUNT
+        spans = table[t.LAST_OFFSET] - table[t.BASE_OFFSET] + 1  # a sequence counts on by a batch's own offsets
+        table[t.BASE_SEQUENCE] = (options.base_sequence + np.cumsum(spans) - spans) & MAX_COUNT
     if options.codec is not Codec.NONE:
         functions = PackFunctions(options.codec, options.level)
         out = compress_batches(out, table, functions)

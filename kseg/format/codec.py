@@ -54,21 +54,25 @@ def _deliver(result: bytes, target: int, capacity: int) -> int:
 
 def _gunzip(source: int, target: int, size: int, capacity: int) -> int:
     """All members of a gzip stream; what follows the last one is ignored, as Java's GZIPInputStream ignores it."""
-    rest = ctypes.string_at(source, size)
-    result = b""
+    data = ctypes.string_at(source, size)
+    at = written = 0
     while True:
         member = zlib.decompressobj(31)
-        try:
-            result += member.decompress(rest, capacity - len(result) + 1)
-        except zlib.error:
-            return BAD_BLOCK
-        if len(result) > capacity:
-            return NO_ROOM
-        if not member.eof:
-            return BAD_BLOCK
-        rest = member.unused_data
-        if rest[:3] != b"\x1f\x8b\x08":
-            return _deliver(result, target, capacity)
+        step = 1024  # doubled, so that the bytes behind a member, which zlib hands back, are few for small members
+        while not member.eof:
+            if at >= size:
+                return BAD_BLOCK
+            try:
+                part = member.decompress(data[at : at + step], capacity - written + 1)
+            except zlib.error:
+                return BAD_BLOCK
+            if _deliver(part, target + written, capacity - written) < 0:
+                return NO_ROOM
+            written += len(part)
+            at = min(at + step, size) - len(member.unused_data)
+            step *= 2
+        if data[at : at + 3] != b"\x1f\x8b\x08":
+            return written
 
 
 def _unsnappy(source: int, target: int, size: int, capacity: int) -> int:

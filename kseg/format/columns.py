@@ -58,6 +58,8 @@ def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> E
     Offsets are assigned from `first_offset` on unless a column gives them; then they must rise, and holes stay holes.
     A missing column is all null; a missing or null timestamp is `now_ms`.
     """
+    if not batch.schema.names:
+        raise OptionError(f"there is no column; a log takes {', '.join(INPUT_COLUMNS)}")
     for name in batch.schema.names:
         if batch.schema.names.count(name) > 1:
             raise OptionError(f"column {name!r} is there twice")
@@ -106,7 +108,8 @@ def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
         return np.full(batch.num_rows, now_ms, np.int64)
     column = batch.column("timestamp")
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+        exact = column.type.unit == "s"  # finer units are cut to milliseconds
+        column = _cast(column, pa.timestamp("ms", column.type.tz), "timestamp", safe=exact)
     elif not pa.types.is_integer(column.type):
         raise OptionError(f"column 'timestamp' must be a timestamp or milliseconds, got {column.type}")
     stamps: NDArray[np.int64] = pc.fill_null(_int64(column, "timestamp"), now_ms).to_numpy(zero_copy_only=False)
@@ -116,10 +119,14 @@ def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
 
 
 def _int64(column: pa.Array, name: str) -> pa.Array:
+    return _cast(column, pa.int64(), name)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str, *, safe: bool = True) -> pa.Array:
     try:
-        return column.cast(pa.int64())
+        return column.cast(kind, safe=safe)
     except pa.ArrowInvalid as error:
-        raise OptionError(f"column {name!r} has a value that does not fit 64 bits: {error}") from None
+        raise OptionError(f"column {name!r} has a value that does not fit: {error}") from None
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int, Bytes]:

@@ -45,8 +45,8 @@ class TimeIndex:
         relative = entries["relative"].astype(np.int64)
         broken = (timestamps < 0) | (relative < 0)
         broken[1:] |= (timestamps[1:] <= timestamps[:-1]) | (relative[1:] < relative[:-1]) | (relative[1:] == 0)
-        if len(entries) > 1 and timestamps[0] == 0 and relative[0] == 0:
-            broken[0] = True  # padding; alone in a trimmed file it is a true entry: time 0 in the first batch
+        if len(entries) > 1 and not timestamps[:2].any() and not relative[:2].any():
+            broken[0] = True  # padding; alone, or with an entry behind it, it is a true one: time 0 in the first batch
         end = first_broken(broken)
         problems = []
         if len(data) % ENTRY_SIZE:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kseg import durable
-from kseg.errors import IndexFileError
+from kseg.errors import IndexFileError, KsegError, StorageError
 from kseg.index.checkpoint import format_offsets, parse_offsets
 from kseg.index.epoch import LeaderEpochs
 from kseg.log.names import LEADER_EPOCH_FILE
@@ -16,6 +16,7 @@ from kseg.storage import LocalStore, Store
 from kseg.types import TopicPartition
 
 Offsets = dict[TopicPartition, int]
+MAX_CHECKPOINT_BYTES = 64 << 20
 
 
 class CheckpointKind(StrEnum):
@@ -37,7 +38,7 @@ class Checkpoints:
     """
 
     offsets: dict[CheckpointKind, Offsets] = field(default_factory=dict)
-    problems: tuple[IndexFileError, ...] = ()
+    problems: tuple[KsegError, ...] = ()
 
     def get(self, kind: CheckpointKind, tp: TopicPartition) -> int | None:
         """The offset of a partition, None where the file does not list it."""
@@ -51,7 +52,12 @@ def read_checkpoint(store: Store, log_dir: str, kind: CheckpointKind) -> Offsets
         IndexFileError: The file is malformed.
     """
     path = store.join(log_dir, kind.value)
-    return None if store.stat(path) is None else parse_offsets(store.read(path), path)
+    entry = store.stat(path)
+    if entry is None:
+        return None
+    if entry.size > MAX_CHECKPOINT_BYTES:
+        raise IndexFileError(f"{entry.size} bytes are too many for a checkpoint", path=path)
+    return parse_offsets(store.read(path, MAX_CHECKPOINT_BYTES), path)
 
 
 def read_checkpoints(store: Store, log_dir: str) -> Checkpoints:
@@ -61,7 +67,7 @@ def read_checkpoints(store: Store, log_dir: str) -> Checkpoints:
     for kind in CheckpointKind:
         try:
             found = read_checkpoint(store, log_dir, kind)
-        except IndexFileError as error:
+        except (IndexFileError, StorageError) as error:
             problems.append(error)
             continue
         if found is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, SupportsIndex, TypeVar
 
 import pyarrow as pa
 
-from kseg.errors import FormatError, IndexFileError, LogError, OptionError
+from kseg.errors import FormatError, IndexFileError, LogError, OptionError, StorageError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import BatchHeader, header_of
 from kseg.index.epoch import EpochStart, LeaderEpochs
@@ -19,7 +20,7 @@ from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.files import live_files, snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
-from kseg.log.names import FileKind, parse_partition_dir
+from kseg.log.names import FileKind, parse_partition_dir, parse_segment_file
 from kseg.log.producers import OpenTransaction, ProducerState
 from kseg.log.scan import read_records
 from kseg.log.segment import Segment
@@ -31,6 +32,8 @@ from kseg.storage import Entry, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 Isolation = Literal["read_uncommitted", "read_committed"]
+Result = TypeVar("Result")
+RETRIES = 5
 
 
 class Log:
@@ -66,7 +69,8 @@ class Log:
     def refresh(self) -> None:
         """Look again at what is on disk."""
         self._entries = self.store.list(self.directory)
-        if not any(entry.name.endswith(FileKind.LOG.value) or ".log." in entry.name for entry in self._entries):
+        names = [parse_segment_file(entry.name) for entry in self._entries]
+        if not any(name is not None and name.kind is FileKind.LOG for name in names):
             raise LogError("no segments here: not a partition directory", path=self.directory)
         if cached := [name for name in self.__dict__ if name in _CACHED]:
             self._given_checkpoints = None  # they are as old as what is dropped here
@@ -119,7 +123,7 @@ class Log:
     @functools.cached_property
     def end_offset(self) -> int:
         """The log end: the next offset to be written."""
-        return max(self.segments[-1].next_offset if self.segments else 0, self.start_offset)
+        return self._again(lambda: max(self.segments[-1].next_offset if self.segments else 0, self.start_offset))
 
     @functools.cached_property
     def high_watermark(self) -> int:
@@ -130,13 +134,35 @@ class Log:
     @functools.cached_property
     def last_stable_offset(self) -> int:
         """Where read_committed stops: the high watermark, or the first offset of an undecided transaction before it."""
-        unstable = self._producer_state.first_unstable_offset(self.high_watermark)
-        stable = self.high_watermark if unstable is None else min(self.high_watermark, unstable)
-        return max(stable, self.start_offset)
+        return self._stable_below(self.high_watermark)
+
+    def _stable_below(self, visible: int) -> int:
+        """The first offset that read_committed must not pass, where `visible` is the end of what may be seen at all."""
+        firsts = [txn.first_offset for txn in self.open_transactions()]
+        if visible < self.end_offset:
+            late = self._state_from(visible).completed_behind(visible)
+            firsts += [first for first in late if first < visible]
+        return max(min([visible, *firsts]), self.start_offset)
 
     @functools.cached_property
     def _producer_state(self) -> ProducerState:
-        return replay_producers(self.segments, snapshot_offsets(self._entries), snapshot_limit=self.high_watermark)
+        return self._state_from(self.end_offset)  # a snapshot beyond it tells of records that a crash has taken
+
+    def _state_from(self, offset: int) -> ProducerState:
+        """Producer state at the log's end that knows every transaction completed at `offset` or behind it."""
+        replay = functools.partial(replay_producers, snapshot_limit=offset)
+        return self._again(lambda: replay(self.segments, snapshot_offsets(self._entries)))
+
+    def _again(self, operation: Callable[[], Result]) -> Result:
+        """Run `operation`, and once more on a new listing if a broker took a file away meanwhile."""
+        for _ in range(RETRIES):
+            try:
+                return operation()
+            except StorageError as error:
+                if not error.missing:
+                    raise
+                self.refresh()
+        return operation()
 
     def producers(self) -> list[ProducerEntry]:
         """The producers that the log knows, by id, at its end."""
@@ -152,34 +178,42 @@ class Log:
             epochs = read_leader_epochs(self.store, self.directory)
         except IndexFileError:
             epochs = None
-        if epochs is None:
-            epochs = LeaderEpochs()
-            for segment in self.segments:
-                with segment.open() as file:
-                    for chunk in segment.walk(file):
-                        epochs = epochs.assign_batches(chunk.table, chunk.rows)
-        return list(epochs.entries)
+        return list((self._again(self._epochs_of_batches) if epochs is None else epochs).entries)
+
+    def _epochs_of_batches(self) -> LeaderEpochs:
+        epochs = LeaderEpochs()
+        for segment in self.segments:
+            with segment.open() as file:
+                for chunk in segment.walk(file, end=segment.sound_size if segment.is_last else None):
+                    epochs = epochs.assign_batches(chunk.table, chunk.rows)
+        return epochs
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """Aborted transactions that touch `[start, end)`, by marker."""
-        return aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
+        """Aborted transactions that touch `[start, end)`, by marker.
+
+        Those that the indexes list, and those that the replay has seen behind the newest snapshot: a live broker writes
+        a marker to the log before the index, and makes the index file with the first.
+        """
+        listed = self._again(lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end))
+        replayed = [t for t in self._producer_state.aborted if t.last_offset >= start and t.first_offset < end]
+        return sorted({*listed, *replayed}, key=lambda txn: txn.last_offset)
 
     def offset_for_time(self, ts_ms: int) -> times.TimeMatch | None:
         """Answer Kafka's offsetsForTimes: (timestamp, offset, leader epoch) of the first record at or after a time.
 
         Like a broker, it looks into one segment only: the first whose greatest timestamp reaches the target.
         """
-        return times.find(self.segments, ts_ms, self.start_offset)
+        target = _index("ts_ms", ts_ms)
+        return self._again(lambda: times.find(self.segments, target, self.start_offset))
 
     def batches(self, start: int | None = None, end: int | None = None) -> Iterator[BatchHeader]:
         """Headers of the batches that touch `[start, end)`, control batches included; nothing is decompressed."""
-        start = self.start_offset if start is None else start
-        end = self.end_offset if end is None else end
-        for segment in self.segments:
+        start = self.start_offset if start is None else _index("start", start)
+        end = self.end_offset if end is None else _index("end", end)
+        floor = max((i for i, segment in enumerate(self.segments) if segment.base_offset <= start), default=0)
+        for segment in self.segments[floor:]:
             if segment.base_offset >= end:
                 return
-            if segment is not self.segments[-1] and segment.next_offset <= start:
-                continue
             with segment.open() as file:
                 walker = segment.walk(
                     file, start=segment.find_position(file, start) if start > segment.base_offset else 0
@@ -194,6 +228,8 @@ class Log:
                             yield header_of(chunk.table, row)
                         except FormatError as error:
                             raise error.with_context(path=segment.path) from None
+                        if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1:
+                            return
                 if not segment.is_last:
                     walker.raise_if_torn()
 
@@ -218,21 +254,26 @@ class Log:
             batch_bytes: About how many bytes of the file go into one record batch.
             read_past_high_watermark: Read to the end of the log, replicated or not.
         """
-        for name, value in (("start", start), ("end", end)):
-            if value is not None and not isinstance(value, int):
-                raise OptionError(f"{name} must be an offset, got {value!r}")
         if isolation not in ("read_uncommitted", "read_committed"):
             raise OptionError(f"unknown isolation {isolation!r}; valid values are read_uncommitted, read_committed")
-        if batch_bytes < 1:
-            raise OptionError(f"batch_bytes must be positive, got {batch_bytes}")
+        if not 1 <= _index("batch_bytes", batch_bytes) <= MAX_BATCH_BYTES:
+            raise OptionError(f"batch_bytes must be from 1 to {MAX_BATCH_BYTES}, got {batch_bytes}")
         schema = select_columns(columns)
         committed = isolation == "read_committed"
         visible = self.end_offset if read_past_high_watermark else self.high_watermark
         if committed:
-            visible = min(visible, self.last_stable_offset)
-        first = self.start_offset if start is None else max(start, self.start_offset)
-        last = visible if end is None else min(end, visible)
+            visible = self._stable_below(visible)
+        first = self.start_offset if start is None else max(_index("start", start), self.start_offset)
+        last = visible if end is None else min(_index("end", end), visible)
         return read_records(self, first, last, schema=schema, committed=committed, batch_bytes=batch_bytes)
+
+
+def _index(name: str, value: SupportsIndex) -> int:
+    """A whole number, whatever integer type it comes in."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} must be a whole number, got {value!r}") from None
 
 
 _CACHED = frozenset(name for name, value in vars(Log).items() if isinstance(value, functools.cached_property))
@@ -254,8 +295,11 @@ def open_log(
             backfill.
     """
     store, directory = open_store(path)
+    limit = MAX_BATCH_BYTES if max_batch_bytes is None else _index("max_batch_bytes", max_batch_bytes)
+    if limit < 1:
+        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
     options = ReadOptions(
-        max_batch_bytes=MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes,
+        max_batch_bytes=limit,
         max_bytes_per_second=max_bytes_per_second,
         drop_page_cache=drop_page_cache,
     )

@@ -161,7 +161,7 @@ def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = No
     try:
         file = split.store.open(path)
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if error.missing:
             raise LogError("the segment vanished since the read was planned", path=path, hint=RELOAD_HINT) from error
         raise
     with file:

@@ -147,6 +147,11 @@ class ProducerState:
             firsts += completed[native.DONE_FIRST, late].tolist()
         return min(firsts, default=None)
 
+    def completed_behind(self, offset: int) -> list[int]:
+        """First offsets of the transactions that rows added here have completed at or behind `offset`."""
+        late = [done[native.DONE_FIRST, done[native.DONE_LAST] >= offset].tolist() for done in self._completed]
+        return [first for firsts in late for first in firsts]
+
     def forget_completed(self, high_watermark: int) -> None:
         """Drop completed transactions whose marker is below the high watermark: it only grows."""
         kept = [completed[:, completed[native.DONE_LAST] >= high_watermark] for completed in self._completed]

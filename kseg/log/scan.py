@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kseg.errors import DataLossError, FormatError, StorageError
 from kseg.format.arrow import RecordDecoder
+from kseg.log.names import FileKind
 from kseg.log.segment import Segment
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
 from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, check_order
@@ -47,7 +48,7 @@ def read_records(
         try:
             file = segment.open()
         except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not error.missing:
                 raise
             log = _reopened(log, position, error)
             continue
@@ -78,6 +79,11 @@ def _reopened(log: Log, offset: int, error: StorageError) -> Log:
         raise DataLossError(f"offsets {offset} to {first - 1} were deleted while they were read", path=log.directory)
     if any(segment.path == vanished for segment in found.segments):
         raise error
+    # a cleaner puts what is left of a segment into the one before it; where that one is the same as ever, it is lost
+    floor, _ = _segment_at(found, offset, offset + 1)
+    known = {segment.path: segment.files[FileKind.LOG] for segment in log.segments}
+    if floor is not None and known.get(floor.path) == floor.files[FileKind.LOG] and not floor.is_last:
+        raise DataLossError("a segment was taken away while it was read", path=vanished, offset=offset)
     return found
 
 

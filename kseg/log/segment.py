@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kseg.errors import FormatError, IndexFileError
+from kseg.errors import ChecksumError, FormatError, IndexFileError, StorageError, UnsupportedError
 from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
 from kseg.log.names import FileKind
+from kseg.log.sound import find_batch
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, check_order
 from kseg.native import table as t
 from kseg.storage import Entry, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
 
+MAX_SIDECAR_BYTES = 256 << 20  # far above segment.index.bytes of any real topic
 PROBE_ENTRIES = 512  # of an index block read while searching on disk
 
 
@@ -62,26 +64,66 @@ class Segment:
         """Open the log file."""
         return self.store.open(self.path)
 
-    @functools.cached_property
+    @property
     def next_offset(self) -> int:
         """The offset behind the last batch; the base offset of an empty segment."""
+        return self._end[0]
+
+    @property
+    def sound_size(self) -> int:
+        """Bytes up to where the batches end; what is behind, in the segment that is appended to, is a torn tail."""
+        return self._end[1]
+
+    @functools.cached_property
+    def _end(self) -> tuple[int, int]:
+        """Next offset and sound size, by a walk from the last index entry on.
+
+        Raises:
+            FormatError: There is damage that a crash while appending does not explain, and no way to see behind it.
+        """
         with self.open() as file:
-            last = self.base_offset - 1
-            for chunk in self.walk(file, start=self.checked_position(file, *self._last_entry())):
-                last = check_order(chunk, self.base_offset, last, self.path)
-        return last + 1
+            start = self.checked_position(file, *self._last_entry())
+            next_offset, size, problem = self._walk_to_end(file, start, check=self.is_last)
+            if problem is None:
+                return next_offset, size
+            ends = {"base_offset": self.base_offset, "next_offset": next_offset}
+            if self.is_last and find_batch(file, self.options, size + 1, **ends) is None:
+                return next_offset, size  # a torn tail
+            if isinstance(problem, ChecksumError):  # whoever reads finds it, after what is sound before it
+                next_offset, size, problem = self._walk_to_end(file, start, check=False)
+            if problem is not None:
+                raise problem
+            return next_offset, size
+
+    def _walk_to_end(self, file: RandomFile, start: int, *, check: bool) -> tuple[int, int, FormatError | None]:
+        """Next offset and byte behind the last batch of a walk, and the damage that ended it, if any."""
+        last, size = self.base_offset - 1, start
+        chunks = iter(self.walk(file, start=start, check=check))
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except UnsupportedError:  # sound perhaps, but not for us
+                raise
+            except FormatError as problem:
+                return last + 1, size, problem
+            if chunk is None:
+                return last + 1, size, None
+            last = check_order(chunk, self.base_offset, last, self.path)
+            size = int(chunk.table[t.POSITION, chunk.rows - 1] + chunk.table[t.SIZE, chunk.rows - 1])
 
     @functools.cached_property
     def max_timestamp(self) -> int:
         """The greatest timestamp of the segment, -1 where it has none.
 
-        What the time index says, and what the batches behind its last entry say: the index of a segment that is being
-        written to, or was when the broker died, lags behind.
+        What the time index says; and of the segment that is appended to, whose index lags behind, also what the
+        batches behind its last entry say.
         """
         timestamp, offset = self.time_index.last_entry
+        if timestamp >= 0 and not self.is_last:
+            return timestamp
         with self.open() as file:
             position = self.find_position(file, offset) if timestamp >= 0 else 0
-            for chunk in self.walk(file, start=position):
+            for chunk in self.walk(file, start=position, end=self.sound_size):
                 timestamp = max(timestamp, int(chunk.table[t.MAX_TIMESTAMP, : chunk.rows].max()))
         return timestamp
 
@@ -93,13 +135,13 @@ class Segment:
     @functools.cached_property
     def offset_index(self) -> OffsetIndex:
         """The offset index as it is on disk; empty where there is none."""
-        data, path = self._read(FileKind.OFFSET_INDEX)
+        data, path = self._read_hint(FileKind.OFFSET_INDEX)
         return OffsetIndex.parse(data, self.base_offset, path)
 
     @functools.cached_property
     def time_index(self) -> TimeIndex:
         """The time index as it is on disk; empty where there is none."""
-        data, path = self._read(FileKind.TIME_INDEX)
+        data, path = self._read_hint(FileKind.TIME_INDEX)
         return TimeIndex.parse(data, self.base_offset, path)
 
     @functools.cached_property
@@ -123,11 +165,25 @@ class Segment:
             return True
 
     def walk(
-        self, file: RandomFile, *, start: int = 0, hint: int = 0, check: bool = False, chunk_bytes: int = CHUNK_BYTES
+        self,
+        file: RandomFile,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        hint: int = 0,
+        check: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> BatchWalker:
         """Walk the batches of an open log file."""
         return BatchWalker(
-            file, self.options, start=start, hint=hint, check=check, chunk_bytes=chunk_bytes, limiter=self.limiter
+            file,
+            self.options,
+            start=start,
+            end=end,
+            hint=hint,
+            check=check,
+            chunk_bytes=chunk_bytes,
+            limiter=self.limiter,
         )
 
     def find_position(self, file: RandomFile, offset: int) -> int:
@@ -147,7 +203,18 @@ class Segment:
         if entry is None:
             return b"", self.store.join(self.directory, f"{self.base_offset:020d}{kind.value}")
         path = self.store.join(self.directory, entry.name)
-        return self.store.read(path), path
+        if entry.size > MAX_SIDECAR_BYTES:
+            raise IndexFileError(f"{entry.size} bytes are too many for an index", path=path)
+        return self.store.read(path, MAX_SIDECAR_BYTES), path
+
+    def _read_hint(self, kind: FileKind) -> tuple[bytes, str]:
+        """A file that only saves time: one that is gone, or cannot be an index, counts as empty."""
+        try:
+            return self._read(kind)
+        except (StorageError, IndexFileError) as error:
+            if isinstance(error, StorageError) and not error.missing:
+                raise
+            return b"", error.path or ""
 
     def checked_position(self, file: RandomFile, offset: int, position: int) -> int:
         """The position if a sound batch is there that begins at or before the entry's offset, else 0."""
@@ -176,7 +243,13 @@ class Segment:
         if "offset_index" in self.__dict__ or self.tier != "local" or size <= PROBE_ENTRIES * ENTRY_SIZE:
             return _search(self.offset_index, offset)
         path = self.store.join(self.directory, self.files[FileKind.OFFSET_INDEX].name)
-        with self.store.open(path) as file:
+        try:
+            file = self.store.open(path)
+        except StorageError as error:
+            if not error.missing:
+                raise
+            return (self.base_offset, 0), None
+        with file:
             low, high = 0, size // ENTRY_SIZE  # the wanted entry is in a block that begins in [low, high)
             while high - low > PROBE_ENTRIES:
                 middle = (low + high) // 2

@@ -40,7 +40,9 @@ def _find_in(segment: Segment, target_ms: int, start_offset: int) -> TimeMatch |
     )
     _, from_offset = segment.time_index.lookup(target_ms)
     with segment.open() as file:
-        walker = segment.walk(file, start=segment.find_position(file, max(from_offset, start_offset)), check=True)
+        position = segment.find_position(file, max(from_offset, start_offset))
+        end = segment.sound_size if segment.is_last else None
+        walker = segment.walk(file, start=position, end=end, check=True)
         shown = np.zeros(0, np.bool_)
         for chunk in walker:
             shown = np.zeros(chunk.rows, np.bool_) if shown.size < chunk.rows else shown

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import IndexFileError
+from kseg.errors import IndexFileError, StorageError
 from kseg.index.txn import AbortedTxn
 from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
@@ -61,9 +61,8 @@ def replay_producers(
         if (following is not None and following <= start) or (upto is not None and segment.base_offset >= upto):
             continue
         with segment.open() as file:
-            for chunk in segment.walk(
-                file, start=segment.find_position(file, start) if start > segment.base_offset else 0
-            ):
+            position = segment.find_position(file, start) if start > segment.base_offset else 0
+            for chunk in segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None):
                 lasts = chunk.table[LAST_OFFSET, : chunk.rows]
                 first = int(np.searchsorted(lasts, start))
                 end = chunk.rows if upto is None else int(np.searchsorted(lasts, upto))
@@ -82,6 +81,9 @@ def _from_newest_snapshot(segments: Sequence[Segment], snapshots: Sequence[int],
             return ProducerState.from_snapshot(store.read(path), offset, path)
         except IndexFileError:  # torn snapshots are normal after a crash: the next older one serves
             continue
+        except StorageError as error:  # a broker may have deleted it meanwhile
+            if not error.missing:
+                raise
     return ProducerState(first)
 
 

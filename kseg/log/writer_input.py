@@ -56,6 +56,8 @@ def _batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
     except TypeError:
         raise OptionError(f"{_WANTED}, got {type(data).__name__}") from None
     for part in parts:
+        if isinstance(part, pa.RecordBatch | pa.Table) and not part.num_columns:
+            raise OptionError("there is no column in what is appended")
         if isinstance(part, pa.RecordBatch):
             yield part
         elif isinstance(part, pa.Table):

@@ -27,7 +27,7 @@ from kseg.log.visibility import replay_producers
 from kseg.log.walk import BatchWalker, ReadOptions
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
-from kseg.log.writer_tail import Tail, check_flushed, scan_tail
+from kseg.log.writer_tail import Tail, check_unflushed, scan_tail
 from kseg.native import table as t
 from kseg.storage import Entry, LocalStore
 
@@ -158,7 +158,7 @@ def _check_unflushed(segments: list[Segment], session: WriteSession) -> None:
         return
     for segment, following in itertools.pairwise(segments):
         if following.base_offset > flushed:
-            check_flushed(segment)
+            check_unflushed(segment)
             durable.fsync_file(segment.path)
 
 

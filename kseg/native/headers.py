@@ -159,6 +159,27 @@ def fill_headers(
 
 
 @kernel
+def scan_candidate(data: Any, start: int, end: int, left: int, base_offset: int, next_offset: int) -> tuple[int, int]:
+    """Where, from `start` on, the first 17 bytes of a batch could be, and its size; (-1, 0) where that is nowhere.
+
+    Magic, length and offset are possible: the batch would end within `left` bytes of `data[0]`, and its offset is in
+    `[next_offset, base_offset + 2^31)`.
+    """
+    for at in range(start, end - PREFIX_SIZE + 1):
+        magic = load_u8(data, at + 16)
+        if magic > 2:
+            continue
+        size = load_i32(data, at + 8) + LOG_OVERHEAD
+        smallest = HEADER_SIZE if magic == 2 else LEGACY_MIN_LENGTH + LOG_OVERHEAD
+        if size < smallest or size > left - at:
+            continue
+        offset = load_i64(data, at)
+        if next_offset <= offset <= base_offset + 0x7FFFFFFF:
+            return at, size
+    return -1, 0
+
+
+@kernel
 def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, rows: int) -> tuple[int, Any]:
     """Compare stored and computed checksum of each row; return (row, computed) of the first that differs, or (-1, 0).
 

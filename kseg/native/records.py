@@ -54,6 +54,14 @@ HEADER_VALUE_BYTES: Final = 7
 NULL_HEADER_VALUES: Final = 8
 TOTALS: Final = 9
 
+# entries of the int64 array `cursor`: where to go on in the row that was left in the middle
+CURSOR_RECORD: Final = 0  # records of the row that are done; 0: the row is new
+CURSOR_POSITION: Final = 1  # of the next record, from the payload's start
+CURSOR: Final = 2
+
+PIECE_FULL: Final = 1  # the columns are full, or their fields have grown to PIECE_BYTES: go on with the cursor
+PIECE_BYTES: Final = 1 << 28
+
 DONE: Final = 0
 BAD_COUNT: Final = -1  # negative, or more records than the payload has room for
 SHORT_PAYLOAD: Final = -2  # the payload ends inside a record
@@ -61,6 +69,13 @@ BAD_LENGTH: Final = -3  # a record's fields do not add up to its length
 BAD_HEADERS: Final = -4
 LEFT_OVER: Final = -5  # bytes behind the last record
 BAD_MESSAGE: Final = -6  # a legacy message whose lengths contradict its size
+
+
+@inlined
+def _is_full(columns: Any, filled: int, totals: Any) -> bool:
+    if filled >= columns.shape[1]:
+        return True
+    return filled > 0 and totals[KEY_BYTES] + totals[VALUE_BYTES] + totals[HEADER_VALUE_BYTES] >= PIECE_BYTES
 
 
 @inlined
@@ -86,7 +101,7 @@ def _skip_headers(data: Any, p: int, end: int, count: int, totals: Any) -> int:
 @inlined
 def _fill_v2(
     data: Any, start: int, end: int, shift: Any, table: Any, row: int, range_start: int, range_end: int,
-    columns: Any, first: int, totals: Any,
+    columns: Any, first: int, totals: Any, cursor: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Decode one batch of magic 2 whose payload is `data[start:end]`; return (records kept so far, status)."""
     count = table[COUNT, row]
@@ -98,8 +113,12 @@ def _fill_v2(
     append_time = table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT != 0
     kind = 1 if append_time else 0
     filled = first
-    p = start
-    for _ in range(count):
+    p = start + cursor[CURSOR_POSITION]
+    for i in range(cursor[CURSOR_RECORD], count):
+        if _is_full(columns, filled, totals):
+            cursor[CURSOR_RECORD] = i
+            cursor[CURSOR_POSITION] = p - start
+            return filled, PIECE_FULL
         length, p = read_varint(data, p, end)
         if p == BAD_VARINT or length > end - p:
             return filled, SHORT_PAYLOAD
@@ -191,7 +210,7 @@ def _fill_message(
 @inlined
 def _fill_legacy(
     data: Any, start: int, end: int, shift: Any, table: Any, row: int, range_start: int, range_end: int,
-    columns: Any, first: int, totals: Any,
+    columns: Any, first: int, totals: Any, cursor: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Decode one legacy message, or the inner messages of a wrapper; return (records kept so far, status)."""
     attributes = table[ATTRIBUTES, row]
@@ -210,8 +229,12 @@ def _fill_legacy(
             at += LOG_OVERHEAD + load_i32(data, at + 8)
         base = int(wrapper_base(int(table[LAST_OFFSET, row]), last))
     filled = first
-    at = start
-    for _ in range(table[COUNT, row]):
+    at = start + cursor[CURSOR_POSITION]
+    for i in range(cursor[CURSOR_RECORD], table[COUNT, row]):
+        if _is_full(columns, filled, totals):
+            cursor[CURSOR_RECORD] = i
+            cursor[CURSOR_POSITION] = at - start
+            return filled, PIECE_FULL
         stop = at + LOG_OVERHEAD + load_i32(data, at + 8)
         magic = load_u8(data, at + 16)
         offset = wrap_i64(base + load_i64(data, at))
@@ -231,12 +254,13 @@ def _fill_legacy(
 @kernel
 def fill_records(
     data: Any, arena: Any, table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any,
-    range_start: int, range_end: int, columns: Any, totals: Any,
+    range_start: int, range_end: int, columns: Any, totals: Any, cursor: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Decode the rows' payloads into `columns`; return (records, row where it stopped, status).
 
-    Only records with an offset in `[range_start, range_end)` are kept. The caller has made room for the sum of the
-    rows' COUNT; a count that its payload cannot hold is refused before anything is read. `totals` is added to.
+    Only records with an offset in `[range_start, range_end)` are kept. A count that its payload cannot hold is refused
+    before anything is read. `totals` is added to. With PIECE_FULL, the call is repeated from the row where it stopped,
+    with the same cursor and fresh columns and totals; the cursor of a first call is zero.
     """
     filled: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     shift = np.int64(data.shape[0])
@@ -252,12 +276,14 @@ def fill_records(
         end -= moved
         if table[MAGIC, row] == 2:
             filled, status = _fill_v2(
-                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals
+                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals, cursor
             )
         else:
             filled, status = _fill_legacy(
-                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals
+                source, start, end, moved, table, row, range_start, range_end, columns, filled, totals, cursor
             )
         if status != DONE:
             return filled, row, status
+        cursor[CURSOR_RECORD] = 0
+        cursor[CURSOR_POSITION] = 0
     return filled, end_row, DONE

@@ -66,7 +66,10 @@ def test_an_unknown_topic_is_a_wrong_call(golden):
 
 def test_a_damaged_partition_does_not_hide_the_others(tmp_path):
     LogBuilder(tmp_path, "alpha").segment().batch(3).write()
-    LogBuilder(tmp_path, "beta").segment().batch(3).torn(bytes(100)).write()
+    LogBuilder(tmp_path, "beta").segment().batch(3).torn(bytes(100)).segment(9).batch(1).write()
+    (tmp_path / "beta-0" / f"{9:020d}.log").rename(tmp_path / "beta-0" / "spare")
+    with (tmp_path / "beta-0" / f"{0:020d}.log").open("ab") as file:  # a sound batch behind the zeros: damage
+        file.write((tmp_path / "beta-0" / "spare").read_bytes())
     LogBuilder(tmp_path, "gamma").segment().batch(3).write()
     answer = call("ls", tmp_path, "--json")
     assert answer.status == 1

@@ -78,3 +78,10 @@ def test_any_bytes_give_an_index(data, base, target):
     index.lookup(target)
     index.check(next_offset=base)
     assert data.startswith(index.to_bytes())
+
+
+def test_an_entry_of_time_0_at_the_first_offset_is_no_padding_when_entries_follow():
+    data = struct.pack(">qi", 0, 0) + struct.pack(">qi", 1, 2)
+    assert list(TimeIndex.parse(data, 10)) == [(0, 10), (1, 12)]
+    assert list(TimeIndex.parse(data[:12], 10)) == [(0, 10)]
+    assert list(TimeIndex.parse(bytes(48), 10)) == []

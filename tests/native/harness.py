@@ -76,7 +76,19 @@ class Decoder:
         room = int(np.maximum(table[t.COUNT, :rows], 0).sum())
         self.columns = np.zeros((records.RECORD_COLUMNS, min(room, 100_000)), np.int64)
         count, row, status = records.fill_records(
-            self.array, self.arena, table, 0, rows, self.skip, self.starts, self.ends, start, end, self.columns, totals
+            self.array,
+            self.arena,
+            table,
+            0,
+            rows,
+            self.skip,
+            self.starts,
+            self.ends,
+            start,
+            end,
+            self.columns,
+            totals,
+            np.zeros(records.CURSOR, np.int64),
         )
         return Decoded([self._record(index) for index in range(count)], status, row, totals, table)
 

@@ -58,7 +58,18 @@ def gather_rows(rooms, array, arena, table, first, end, skip, starts, ends):
     columns = np.zeros((records.RECORD_COLUMNS, min(room, LARGEST)), np.int64)
     totals = np.zeros(records.TOTALS, np.int64)
     count, _, _ = records.fill_records(
-        array, arena, table, first, end, skip, starts, ends, *EVERYTHING, columns, totals
+        array,
+        arena,
+        table,
+        first,
+        end,
+        skip,
+        starts,
+        ends,
+        *EVERYTHING,
+        columns,
+        totals,
+        np.zeros(records.CURSOR, np.int64),
     )
     kept = rooms.columns.array((records.RECORD_COLUMNS, count), np.int64)
     kept[:] = columns[:, :count]

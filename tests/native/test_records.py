@@ -317,6 +317,7 @@ def test_totals_are_added_to():
         9,
         columns,
         totals,
+        np.zeros(native.CURSOR, np.int64),
     )
     assert totals[native.KEY_BYTES] == 1003
     assert totals[native.VALUE_BYTES] == 1005

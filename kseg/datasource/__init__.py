@@ -1,0 +1,1 @@
+"""Spark's side of kseg: the only package that imports pyspark."""

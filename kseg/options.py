@@ -1,0 +1,243 @@
+"""The options of a read: one parser of the string maps that Spark, SQL and `kseg.scan` hand over.
+
+Names, defaults, precedence and what is refused are those of Spark's own Kafka source; names count in any case. What
+differs:
+
+- The three ways to choose topics (subscribe, subscribePattern, assign) exclude each other as in Spark, but none is
+  needed, since a path is given: then every topic found is read, bar Kafka's internal ones.
+- `startingOffsets` also takes `group:NAME`; `auto.offset.reset` (earliest | latest | none, which is the default) says
+  what holds for partitions that the group never committed.
+- Options that only a broker understands do nothing here and are listed in `ignored`, and so are unknown ones, unless
+  one looks like a slip of the pen.
+
+Names of columns are not checked here: which there are depends on `view` and `corrupt`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from kseg.errors import OptionError
+from kseg.option_limits import (
+    ALL_EARLIEST,
+    ALL_LATEST,
+    AllAt,
+    AtGroup,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    End,
+    Start,
+    check_order,
+    parse_ending,
+    parse_starting,
+)
+from kseg.option_names import CHOOSERS, ENDING, STREAM_ONLY, sort_options
+from kseg.option_values import (
+    EARLIEST,
+    LATEST,
+    MAX_INT32,
+    MAX_INT64,
+    parse_assignment,
+    parse_bool,
+    parse_choice,
+    parse_duration_ms,
+    parse_int,
+    parse_names,
+    parse_size,
+    parse_strings,
+    wrong,
+)
+from kseg.types import TopicPartition
+
+__all__ = [
+    "ALL_EARLIEST",
+    "ALL_LATEST",
+    "EARLIEST",
+    "LATEST",
+    "VIEWS",
+    "AllAt",
+    "AtGroup",
+    "AtOffsets",
+    "AtTime",
+    "AtTimes",
+    "End",
+    "SourceOptions",
+    "Start",
+    "compile_topic_pattern",
+    "parse_source_options",
+]
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+Corrupt = Literal["fail", "skip", "column"]
+Reset = Literal["earliest", "latest", "none"]
+NoMatch = Literal["error", "latest"]
+View = Literal["records", "batches", "segments", "offsets", "groups", "transactions", "topics"]
+
+VIEWS: Final = ("records", "batches", "segments", "offsets", "groups", "transactions", "topics")
+DEFAULT_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of a read, parsed and checked.
+
+    Attributes:
+        subscribe: Topics by name; of this, `subscribe_pattern` (Java's regular expressions, found anywhere in a name)
+            and `assign` at most one is set.
+        starting_no_match: What holds where no record is at or after a starting time.
+        ignored: Options that do nothing here, by the names that were given.
+        notes: What a user should be told once, a sentence each.
+    """
+
+    paths: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] | None = None
+    subscribe_pattern: str | None = None
+    assign: frozenset[TopicPartition] | None = None
+    starting: Start = ALL_EARLIEST
+    ending: End = ALL_LATEST
+    starting_no_match: NoMatch = "error"
+    auto_offset_reset: Reset = "none"
+    isolation: Isolation = "read_uncommitted"
+    read_past_high_watermark: bool = False
+    fail_on_data_loss: bool = True
+    corrupt: Corrupt = "fail"
+    view: View = "records"
+    columns: tuple[str, ...] | None = None
+    include_headers: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_bytes_per_task: int | None = None
+    max_read_bytes_per_second: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+    """Parse and check the options of a batch read, or of a streaming one.
+
+    Raises:
+        OptionError: A value is wrong, options contradict each other, or a name looks like a misspelled one.
+    """
+    given, ignored = sort_options(options)
+    _check_combinations(given, streaming=streaming)
+    pattern = given.get("subscribePattern")
+    if pattern is not None:
+        compile_topic_pattern(pattern)
+    starting = parse_starting(given, streaming=streaming)
+    ending: End = ALL_LATEST if streaming else parse_ending(given)
+    check_order(starting, ending)
+    if "auto.offset.reset" in given and not isinstance(starting, AtGroup):
+        ignored.append("auto.offset.reset")
+    per_trigger = _per_trigger(given)
+    columns = parse_names("columns", given["columns"]) if "columns" in given else None
+    if columns is not None and len(set(columns)) != len(columns):
+        raise wrong("columns", given["columns"], "it names a column twice")
+    return SourceOptions(
+        paths=_paths(given),
+        subscribe=parse_names("subscribe", given["subscribe"]) if "subscribe" in given else None,
+        subscribe_pattern=None if pattern is None else pattern.strip(),
+        assign=parse_assignment("assign", given["assign"]) if "assign" in given else None,
+        starting=starting,
+        ending=ending,
+        starting_no_match=cast(
+            "NoMatch", _choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"), lower=True)
+        ),
+        auto_offset_reset=cast("Reset", _choice(given, "auto.offset.reset", ("none", "earliest", "latest"))),
+        isolation=cast("Isolation", _choice(given, "kafka.isolation.level", ("read_uncommitted", "read_committed"))),
+        read_past_high_watermark=_bool(given, "readPastHighWatermark", default=False),
+        fail_on_data_loss=_bool(given, "failOnDataLoss", default=True),
+        corrupt=cast("Corrupt", _choice(given, "corrupt", ("fail", "skip", "column"), lower=True)),
+        view=cast("View", _choice(given, "view", VIEWS, lower=True)),
+        columns=columns,
+        include_headers=_bool(given, "includeHeaders", default=False),
+        min_partitions=_int(given, "minPartitions", most=MAX_INT32),
+        max_records_per_partition=_int(given, "maxRecordsPerPartition"),
+        max_bytes_per_task=_size(given, "maxBytesPerTask"),
+        max_read_bytes_per_second=_size(given, "maxReadBytesPerSecond"),
+        max_offsets_per_trigger=per_trigger[0] if streaming else None,
+        min_offsets_per_trigger=per_trigger[1] if streaming else None,
+        max_trigger_delay_ms=per_trigger[2] if streaming else DEFAULT_MAX_TRIGGER_DELAY_MS,
+        ignored=tuple(ignored),
+        notes=_notes(given, ignored, streaming=streaming),
+    )
+
+
+def compile_topic_pattern(text: str) -> re.Pattern[str]:
+    """Compile a `subscribePattern`; it is to be found anywhere in a topic's name, as Spark's source has it.
+
+    Raises:
+        OptionError: The pattern is empty or wrong, or Java has something here that Python does not have.
+    """
+    pattern = text.strip()
+    if not pattern:
+        raise wrong("subscribePattern", text, "it must be a regular expression")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # set operations, which Java has, are a warning in Python
+            return re.compile(pattern, re.ASCII)
+    except (re.error, Warning, RecursionError, OverflowError) as error:
+        allowed = "it must be a regular expression that Java and Python read alike"
+        raise wrong("subscribePattern", text, f"{allowed} ({error})") from None
+
+
+def _check_combinations(given: Mapping[str, str], *, streaming: bool) -> None:
+    chosen = [name for name in CHOOSERS if name in given]
+    if len(chosen) > 1:
+        raise OptionError(f"options {' and '.join(chosen)} are both set; only one of {', '.join(CHOOSERS)} may be")
+    if streaming:
+        for name in ENDING:
+            if name in given:
+                raise wrong(name, given[name], "a streaming query has no end; leave it out")
+
+
+def _per_trigger(given: Mapping[str, str]) -> tuple[int | None, int | None, int]:
+    most, least = _int(given, "maxOffsetsPerTrigger"), _int(given, "minOffsetsPerTrigger", least=0)
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"option minOffsetsPerTrigger is {least}; it must not be above maxOffsetsPerTrigger, {most}")
+    delay = given.get("maxTriggerDelay")
+    return most, least, DEFAULT_MAX_TRIGGER_DELAY_MS if delay is None else parse_duration_ms("maxTriggerDelay", delay)
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    paths: tuple[str, ...] = (given["path"],) if "path" in given else ()
+    if "paths" in given:
+        paths += parse_strings("paths", given["paths"])
+    if not all(path.strip() for path in paths):
+        raise OptionError("option path is empty; it must be a directory or a URI")
+    # Spark's catalog writes file:/data where others write file:///data
+    return tuple(re.sub(r"^file:/(?!/)", "file:///", path) for path in paths)
+
+
+def _bool(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return parse_bool(name, given[name]) if name in given else default
+
+
+def _int(given: Mapping[str, str], name: str, *, least: int = 1, most: int = MAX_INT64) -> int | None:
+    return parse_int(name, given[name], least=least, most=most) if name in given else None
+
+
+def _size(given: Mapping[str, str], name: str) -> int | None:
+    return parse_size(name, given[name]) if name in given else None
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...], *, lower: bool = False) -> str:
+    text = given.get(name, choices[0])
+    return parse_choice(name, text.lower() if lower else text, choices)
+
+
+def _notes(given: Mapping[str, str], ignored: list[str], *, streaming: bool) -> tuple[str, ...]:
+    notes = []
+    if ignored:
+        notes.append(f"these options do nothing here and are ignored: {', '.join(sorted(ignored))}")
+    unused = [] if streaming else [name for name in STREAM_ONLY if name in given]
+    if unused:
+        notes.append(f"these options are for streaming queries and are ignored: {', '.join(unused)}")
+    return tuple(notes)

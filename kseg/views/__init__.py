@@ -1,0 +1,1 @@
+"""Tables about a log directory, as Arrow: batches, segments, committed offsets, groups, transactions, topics."""
