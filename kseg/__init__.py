@@ -26,6 +26,8 @@ from kseg.errors import (
 from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
+    from kseg.datasource import schema_registry
+    from kseg.datasource.scan import scan
     from kseg.log.config import LogConfig
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
@@ -60,6 +62,8 @@ __all__ = [
     "create_log",
     "open_dir",
     "open_log",
+    "scan",
+    "schema_registry",
 ]
 
 _HOMES = {
@@ -71,13 +75,16 @@ _HOMES = {
     "create_log": "kseg.log.writer",
     "open_dir": "kseg.log.logdir",
     "open_log": "kseg.log.partition",
+    "scan": "kseg.datasource.scan",
+    "schema_registry": "kseg.datasource",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'kseg' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    value = getattr(home, name, None) or importlib.import_module(f"{_HOMES[name]}.{name}")
     globals()[name] = value
     return value
 

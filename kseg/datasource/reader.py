@@ -1,0 +1,80 @@
+"""The batch reader: partitions are tasks of splits, rows are Arrow batches straight from the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kseg.datasource.planning import plan_read, warn_once
+from kseg.datasource.spark_schema import arrow_schema
+from kseg.options import SourceOptions
+
+
+@dataclass
+class SplitPartition(InputPartition):
+    """One task: the splits that it reads, one after the other."""
+
+    splits: Sequence[object] = field(default_factory=list)
+
+
+@dataclass
+class UnitPartition(InputPartition):
+    """One task of a view."""
+
+    unit: object = None
+
+
+class RecordReader(DataSourceReader):
+    """Reads records; what it needs in tasks is in the partitions, because Spark pickles the reader before it plans."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read; what is in the files from now on is not seen until the DataFrame is loaded again."""
+        return [SplitPartition(splits) for splits in plan_read(self._options).tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's splits; a task without splits, which Spark makes of an empty plan, has no rows."""
+        from kseg.log.plan import read_splits
+        from kseg.log.walk import ReadOptions
+
+        limits = ReadOptions(max_bytes_per_second=self._options.max_read_bytes_per_second)
+        return read_splits(getattr(partition, "splits", []), self._schema, limits)
+
+
+class ViewReader(DataSourceReader):
+    """Reads a view: batches, segments, offsets, groups, transactions or topics."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = schema.fieldNames()
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the view over the partitions asked for, or over all where it needs the internal topics."""
+        from kseg.log.logdir import open_dir
+        from kseg.log.select import choose_replicas, select_logs
+        from kseg.views.registry import get_view
+
+        warn_once(self._options)
+        view = get_view(self._options.view)
+        if view.per_partition:
+            logs = select_logs(self._options.paths, self._options)
+        else:
+            logs = choose_replicas([log for path in self._options.paths for log in open_dir(path)])
+        return [UnitPartition(unit) for unit in view.plan(logs)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one unit of the view, with the columns that were asked for."""
+        from kseg.views.registry import get_view
+
+        unit = getattr(partition, "unit", None)
+        if unit is None:
+            return
+        for batch in get_view(self._options.view).read(unit):
+            yield batch.select(self._columns)

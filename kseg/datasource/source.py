@@ -1,0 +1,58 @@
+"""`spark.read.format("kseg")`: the Python Data Source, with the options and columns of Spark's Kafka source.
+
+    spark.read.format("kseg").option("subscribe", "orders").load("data")
+
+Options are those of Spark's own Kafka source, with a path in place of the servers; kseg's own are columns,
+maxBytesPerTask, maxReadBytesPerSecond, readPastHighWatermark and view (docs/spark.md).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructField, StructType
+
+from kseg.datasource.spark_schema import check_schema, record_schema
+from kseg.errors import OptionError
+from kseg.options import SourceOptions, parse_source_options
+
+
+class KsegDataSource(DataSource):
+    """Partitions of Kafka logs as a DataFrame."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return "kseg"
+
+    def schema(self) -> StructType:
+        """The columns of the view, or of records: the Kafka source's, or those that `columns` names."""
+        options = self._parsed()
+        if options.view != "records":
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            from kseg.views.registry import get_view
+
+            found = from_arrow_schema(get_view(options.view).schema)
+            return found if options.columns is None else StructType([_field(found, name) for name in options.columns])
+        return record_schema(options.columns, include_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns in `schema`: a user's own may name any of them, in any order."""
+        from kseg.datasource.reader import RecordReader, ViewReader
+
+        options = self._parsed()
+        if options.corrupt != "fail":
+            raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
+        if options.view != "records":
+            return ViewReader(options, schema)
+        check_schema(schema)
+        return RecordReader(options, schema)
+
+    def _parsed(self) -> SourceOptions:
+        return parse_source_options(self.options)
+
+
+def _field(schema: StructType, name: str) -> StructField:
+    if name not in schema.fieldNames():
+        raise OptionError(f"unknown column {name!r}; valid values are {', '.join(schema.fieldNames())}")
+    return schema[name]
