@@ -28,7 +28,7 @@ def expected(folder, *, committed, headers):
 
 
 def found(frame, *, headers):
-    columns = "topic, partition, offset, unix_millis(timestamp) ms, timestampType, key, value".split(", ")
+    columns = ["topic", "partition", "offset", "unix_millis(timestamp) ms", "timestampType", "key", "value"]
     rows = frame.selectExpr(*columns, *(["headers"] if headers else [])).collect()
     return sorted(
         (

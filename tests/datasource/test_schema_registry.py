@@ -170,7 +170,10 @@ def test_the_parts_alone_equal_those_of_split(frame, values):
 
 def test_types_are_as_documented(frame):
     plain, protobuf = schema_registry.split("value"), schema_registry.split("value", protobuf=True)
-    assert [kind for _, kind in frame.select(plain.alias("a"), protobuf.alias("b")).dtypes] == [SPLIT_TYPE, PROTOBUF_TYPE]
+    assert [kind for _, kind in frame.select(plain.alias("a"), protobuf.alias("b")).dtypes] == [
+        SPLIT_TYPE,
+        PROTOBUF_TYPE,
+    ]
 
 
 def test_no_python_function_is_in_the_plan(frame):
