@@ -8,7 +8,6 @@ import re
 import pytest
 from pyspark.sql import functions as sf
 
-import kseg
 from kseg.datasource import schema_registry
 from tests.datasource.spark_session import session_conf
 from tests.reference.errors import RejectedError
@@ -188,8 +187,7 @@ def test_a_value_that_a_python_function_made_can_be_split(spark):
     assert tuple(row.found) == (0, 7, [1, 0], b"payload")
 
 
-def test_the_documented_example_runs(spark_with_kafka, monkeypatch):
-    monkeypatch.setattr(kseg, "schema_registry", schema_registry, raising=False)
+def test_the_documented_example_runs(spark_with_kafka):
     avro = PREFIX + b"\x02\x06pen"  # zig-zag 1, then a string of three bytes
     json = b'\0\0\0\0\x08{"id": 2, "item": "ink"}'
     names = {

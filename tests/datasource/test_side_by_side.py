@@ -1,4 +1,4 @@
-"""Topics of a live broker, read by Spark's Kafka connector and by kseg from the broker's disk: equal, option by option."""
+"""Topics of a live broker, read by Spark's Kafka connector and by kseg from the disk: equal, option by option."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import functools
 import sys
 from pathlib import Path
 
-from tests.kafka.jars import _DEPENDENCY, Missing, _fetched
+from tests.kafka.jars import DEPENDENCY, Missing, fetched
 
 # The newest that registries have and that run in pyspark 4.3; Spark brings the rest of what they depend on.
 _ARTIFACTS = (
@@ -26,11 +26,11 @@ _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId><
 def connector_jars() -> list[Path]:
     """Return the jars for Spark's class path that make `format("kafka")` and `from_avro` work; raises Missing."""
     pom = "\n    ".join(
-        _DEPENDENCY.format(group=group, artifact=artifact, version=version, more=_ALONE)
+        DEPENDENCY.format(group=group, artifact=artifact, version=version, more=_ALONE)
         for group, artifact, version in _ARTIFACTS
     )
     try:
-        return sorted(_fetched("spark-connector", pom).glob("*.jar"))
+        return sorted(fetched("spark-connector", pom).glob("*.jar"))
     except Missing as missing:
         raise Missing(f"Spark's Kafka connector: {missing}") from None
 

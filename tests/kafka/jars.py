@@ -24,7 +24,7 @@ LOG4J_VERSION = "2.25.4"  # that of the log4j-core which Kafka brings
 MIN_JAVA = 17
 FETCH_SECONDS = 600
 
-_DEPENDENCY = (
+DEPENDENCY = (
     "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
     "<version>{version}</version>{more}</dependency>"
 )
@@ -69,20 +69,20 @@ def java() -> str:
 def kafka_libs() -> Path:
     """Return the folder of Kafka's jars, tools and test classes included."""
     pom = "\n    ".join(
-        _DEPENDENCY.format(group="org.apache.kafka", artifact=name, version=KAFKA_VERSION, more=more)
+        DEPENDENCY.format(group="org.apache.kafka", artifact=name, version=KAFKA_VERSION, more=more)
         for name, more in _KAFKA
     )
-    return _fetched("libs", pom)
+    return fetched("libs", pom)
 
 
 @functools.cache
 def logging_libs() -> Path:
     """Return the folder of the jar that lets a broker write its log; apart, to keep the oracle's answers clean."""
     exclusions = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    pom = _DEPENDENCY.format(
+    pom = DEPENDENCY.format(
         group="org.apache.logging.log4j", artifact="log4j-slf4j-impl", version=LOG4J_VERSION, more=exclusions
     )
-    return _fetched("logging", pom)
+    return fetched("logging", pom)
 
 
 def class_path(*folders: Path) -> str:
@@ -106,7 +106,7 @@ def published(target: Path) -> Iterator[Path | None]:
             filled.rename(target)
 
 
-def _fetched(name: str, dependencies: str) -> Path:
+def fetched(name: str, dependencies: str) -> Path:
     target = cache_dir() / name
     if target.exists():
         return target
