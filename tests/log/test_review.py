@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import resource
 import shutil
 import struct
@@ -40,7 +41,16 @@ def test_an_abort_whose_index_a_broker_made_after_the_listing_hides_its_records(
     assert values(log, isolation="read_committed") == [b"c1", b"c2"]
 
 
-@pytest.mark.parametrize("tail", [bytes(100), bytes(17), b"\xff" * 300, os.urandom(500), bytes(3) + b"\x07" * 90])
+TAILS = {
+    "zeros": bytes(100),
+    "few zeros": bytes(17),
+    "ones": b"\xff" * 300,
+    "rubbish": random.Random(5).randbytes(500),
+    "sevens": bytes(3) + b"\x07" * 90,
+}
+
+
+@pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS.keys())
 def test_zeros_or_rubbish_behind_the_last_batch_is_a_torn_tail(tmp_path, tail):
     path = LogBuilder(tmp_path).segment(0).batch(5).segment(5).batch(5).torn(tail).write()
     log = kseg.open_log(path)
