@@ -8,6 +8,9 @@ Blocks of a page run in order, in a folder where `data/` is a copy of golden/bef
 | `console` | `$ kseg ...` is run, and what it prints compared with the lines below; `$ ./dev ...` must name a verb |
 | `text`    | figures and tables: not run                                                                           |
 
+Blocks that use `spark` run in tests marked `spark`, together with the other blocks of their page; docs/spark.md runs
+only there.
+
 In expected output `...` stands for anything: inside a line for the rest of it, alone on a line for any number of lines.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -23,13 +27,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
+import kseg
 from kseg.cli.main import main
 from kseg.cli.render import cells
+from tests.datasource.spark_session import start_session
+from tests.kafka.jars import Missing
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SPARK_PAGE = ROOT / "docs" / "spark.md"
+_SPARK = re.compile(r"\bspark\b")
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\((?P<target>[^)\s]+)\)")
 _DEV = re.compile(r"\./dev(?: (?P<verb>[a-z]+))?")
@@ -44,6 +55,10 @@ class Block:
     line: int
     language: str
     code: str
+
+    @property
+    def uses_spark(self) -> bool:
+        return self.language == "python" and _SPARK.search(self.code) is not None
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -70,13 +85,54 @@ def folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=_name)
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The process's session: the one that tests/datasource uses too, which ends with the run."""
+    try:
+        session = start_session(tmp_path_factory.mktemp("spark"))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    yield session
+    session.stop()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page) and page != SPARK_PAGE], ids=_name)
 def test_code_blocks_run(page: Path, folder: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    names: dict[str, object] = {"__name__": "docs"}
-    for block in blocks_of(page):
+    _run_blocks([block for block in blocks_of(page) if not block.uses_spark], {}, capsysbinary)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.uses_spark for b in blocks_of(page))], ids=_name)
+def test_spark_blocks_run(
+    page: Path, folder: Path, spark: SparkSession, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    _run_blocks(blocks_of(page), {"spark": spark}, capsysbinary)
+    for table in spark.catalog.listTables():
+        if table.isTemporary:
+            spark.catalog.dropTempView(table.name)
+
+
+@pytest.mark.spark
+def test_example_finds_duplicates(
+    folder: Path, spark: SparkSession, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    audit = runpy.run_path(str(ROOT / "examples" / "audit_duplicates.py"))["main"]
+    assert audit(str(folder / "data")) == 0
+    with kseg.create_log(folder / "restored" / "orders-0") as writer:
+        for first in (0, 3, 4):  # the second batch ends with sequence 4, the third begins with it
+            writer.append(pa.table({"value": [b"a", b"b"]}), producer_id=7, base_sequence=first)
+    capsysbinary.readouterr()
+    assert audit(str(folder / "restored")) == 1
+    rows = [line for line in capsysbinary.readouterr().out.decode().splitlines() if "orders" in line]
+    assert [row.replace(" ", "") for row in rows] == ["|orders|0|7|0|4|[3,4]|"]
+
+
+def _run_blocks(blocks: list[Block], given: dict[str, object], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    names: dict[str, object] = {"__name__": "docs", **given}
+    for block in blocks:
         if block.language == "python":
             # line numbers of a traceback are those of the page
-            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
+            exec(compile("\n" * (block.line - 1) + block.code, str(block.page), "exec"), names)
         elif block.language == "console":
             _run_console(block, capsysbinary)
         else:

@@ -37,7 +37,7 @@ class RecordReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; what is in the files from now on is not seen until the DataFrame is loaded again."""
-        return [SplitPartition(splits) for splits in plan_read(self._options).tasks]
+        return [SplitPartition(splits) for splits in plan_read(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's splits; a task without splits, which Spark makes of an empty plan, has no rows."""

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from kseg.datasource.planning import plan_read
+from kseg.datasource.planning import check_supported, plan_read
 from kseg.datasource.spark_schema import arrow_schema, record_schema
+from kseg.errors import OptionError
 from kseg.log.plan import Split
 from kseg.options import parse_source_options
 
@@ -37,8 +38,11 @@ def scan(
         options: Options of the source by their names with underscores for dots, such as `startingOffsets="earliest"`.
     """
     parsed = parse_source_options(_option_map(path, topics, columns, options))
+    check_supported(parsed)
+    if parsed.view != "records":
+        raise OptionError(f"scan reads records; use spark.read.format('kseg') for view={parsed.view}")
     schema = record_schema(parsed.columns, include_headers=parsed.include_headers)
-    tasks = plan_read(parsed).tasks
+    tasks = plan_read(parsed)
     count = max(len(tasks), 1)
     reader = _task_reader(tasks, arrow_schema(schema), parsed.max_read_bytes_per_second)
     return spark.range(0, count, 1, count).mapInArrow(reader, schema)

@@ -8,7 +8,7 @@ maxBytesPerTask, maxReadBytesPerSecond, readPastHighWatermark and view (docs/spa
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from kseg.datasource.spark_schema import check_schema, record_schema
@@ -26,7 +26,7 @@ class KsegDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the view, or of records: the Kafka source's, or those that `columns` names."""
-        options = self._parsed()
+        options = self._parsed_for_any_read()
         if options.view != "records":
             from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -38,15 +38,37 @@ class KsegDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`: a user's own may name any of them, in any order."""
+        from kseg.datasource.planning import check_supported
         from kseg.datasource.reader import RecordReader, ViewReader
 
         options = self._parsed()
-        if options.corrupt != "fail":
-            raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
+        check_supported(options)
         if options.view != "records":
             return ViewReader(options, schema)
         check_schema(schema)
         return RecordReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that follows the logs; views are for batch reads."""
+        from kseg.datasource.stream import KsegStreamReader
+
+        options = parse_source_options(self.options, streaming=True)
+        if options.corrupt != "fail":
+            raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
+        if options.view != "records":
+            raise OptionError(f"option view is {options.view!r}; a streaming query reads records only")
+        check_schema(schema)
+        return KsegStreamReader(options, schema)
+
+    def _parsed_for_any_read(self) -> SourceOptions:
+        """Options where Spark does not say whether the read is a streaming one; the readers check them strictly."""
+        try:
+            return self._parsed()
+        except OptionError as error:
+            try:
+                return parse_source_options(self.options, streaming=True)
+            except OptionError:
+                raise error from None
 
     def _parsed(self) -> SourceOptions:
         return parse_source_options(self.options)

@@ -102,7 +102,9 @@ class RecordDecoder:
             if status == codecs.ARENA_FULL and stop == row:
                 if self._arena.size >= self._limit:
                     raise size_error(table, row, self._limit)
-                self._arena = np.empty(min(2 * self._arena.size, self._limit), np.uint8)
+                size = min(2 * self._arena.size, self._limit)
+                self._arena = NO_BITMAP  # let the old one go before the new one comes
+                self._arena = np.empty(size, np.uint8)
                 continue
             if status < 0:
                 error = payload_error(table, stop, status)

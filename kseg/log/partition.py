@@ -228,7 +228,7 @@ class Log:
                             yield header_of(chunk.table, row)
                         except FormatError as error:
                             raise error.with_context(path=segment.path) from None
-                        if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1:
+                        if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1 and segment.tail_problem is None:
                             return
                 if not segment.is_last:
                     walker.raise_if_torn()

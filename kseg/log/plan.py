@@ -26,7 +26,7 @@ from kseg.storage import RandomFile, Store
 
 TASK_BYTES = 64 << 20
 DIGEST_BYTES = 4096
-RELOAD_HINT = "plan the read again: load the DataFrame anew"
+RELOAD_HINT = "plan the read again: load the DataFrame anew, or restart the query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Split:
         identity: Of the file that was planned on, with a checksum of its first bytes.
         position: Where the first batch begins; batches that begin at `end_position` or behind it are another piece's.
         is_open: Whether the file may end in a batch that is still being written.
+        tail_problem: Damage behind the last record, to be told when the split was read.
     """
 
     store: Store
@@ -53,6 +54,7 @@ class Split:
     end_position: int
     is_open: bool
     aborted: AbortedRanges = NONE_ABORTED
+    tail_problem: FormatError | None = None
 
     @property
     def size(self) -> int:
@@ -100,10 +102,17 @@ def _cut_segment(
             end_position=end_position,
             is_open=segment.is_last and end_position == file.size,
             aborted=aborted.within(start, end),
+            tail_problem=segment.tail_problem if segment.is_last and end >= segment.next_offset else None,
         )
         cuts = [position, *_find_cuts(segment, file, position, end_position, target_bytes), end_position]
     return [
-        replace(whole, position=first, end_position=last, is_open=whole.is_open and last == end_position)
+        replace(
+            whole,
+            position=first,
+            end_position=last,
+            is_open=whole.is_open and last == end_position,
+            tail_problem=whole.tail_problem if last == end_position else None,
+        )
         for first, last in itertools.pairwise(cuts)
         if first < last
     ]
@@ -178,6 +187,8 @@ def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = No
             yield from read_batches(walker, decoder, split.aborted, split.base_offset, split.start, split.end)
             if not split.is_open and walker.torn_position is not None:
                 raise CorruptRecordError("no batch begins where the index says", position=split.end_position)
+            if split.tail_problem is not None:
+                raise split.tail_problem
         except FormatError as error:
             raise error.with_context(path=path) from None
 

@@ -31,6 +31,8 @@ def read_records(
     segment that a broker deletes or cleans meanwhile is looked for again; if its offsets are gone, that is an error.
     """
     if start >= end:
+        if log.segments and end >= log.end_offset and log.segments[-1].tail_problem is not None:
+            raise log.segments[-1].tail_problem  # nothing to read before it, which is no reason to keep silent
         return
     decoder = RecordDecoder(
         schema,
@@ -101,6 +103,8 @@ def _read_segment(
     yield from read_batches(walker, decoder, aborted, segment.base_offset, start, end)
     if not segment.is_last:
         walker.raise_if_torn()
+    elif segment.tail_problem is not None and end >= segment.next_offset:
+        raise segment.tail_problem
 
 
 def read_batches(

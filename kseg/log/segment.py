@@ -17,7 +17,7 @@ from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
 from kseg.log.names import FileKind
-from kseg.log.sound import find_batch
+from kseg.log.sound import find_batch, is_zero
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, check_order
 from kseg.native import table as t
 from kseg.storage import Entry, RandomFile, RateLimiter, Store
@@ -74,9 +74,14 @@ class Segment:
         """Bytes up to where the batches end; what is behind, in the segment that is appended to, is a torn tail."""
         return self._end[1]
 
+    @property
+    def tail_problem(self) -> FormatError | None:
+        """What is wrong behind the sound bytes, where that is no batch cut short and no zeros; readers tell it last."""
+        return self._end[2]
+
     @functools.cached_property
-    def _end(self) -> tuple[int, int]:
-        """Next offset and sound size, by a walk from the last index entry on.
+    def _end(self) -> tuple[int, int, FormatError | None]:
+        """Next offset, sound size and tail problem, by a walk from the last index entry on.
 
         Raises:
             FormatError: There is damage that a crash while appending does not explain, and no way to see behind it.
@@ -84,16 +89,16 @@ class Segment:
         with self.open() as file:
             start = self.checked_position(file, *self._last_entry())
             next_offset, size, problem = self._walk_to_end(file, start, check=self.is_last)
-            if problem is None:
-                return next_offset, size
+            if problem is None or (self.is_last and is_zero(file, size)):
+                return next_offset, size, None
             ends = {"base_offset": self.base_offset, "next_offset": next_offset}
             if self.is_last and find_batch(file, self.options, size + 1, **ends) is None:
-                return next_offset, size  # a torn tail
+                return next_offset, size, problem
             if isinstance(problem, ChecksumError):  # whoever reads finds it, after what is sound before it
                 next_offset, size, problem = self._walk_to_end(file, start, check=False)
             if problem is not None:
                 raise problem
-            return next_offset, size
+            return next_offset, size, None
 
     def _walk_to_end(self, file: RandomFile, start: int, *, check: bool) -> tuple[int, int, FormatError | None]:
         """Next offset and byte behind the last batch of a walk, and the damage that ended it, if any."""

@@ -1,7 +1,7 @@
 """Tell a torn tail from damage in the middle: is there a sound batch behind bytes that are none?
 
-What a crash leaves at the end of a log (half a batch, zeros, rubbish) is cut off, by a broker and by kseg. Bytes that
-have sound batches behind them are damage: nobody should lose those batches without a word.
+A crash leaves half a batch or zeros at the end of a log, and a broker cuts them off. Bytes that have sound batches
+behind them are damage: nobody should lose those batches without a word.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ def find_batch(file: RandomFile, options: ReadOptions, start: int, *, base_offse
                 return int(position + at)
             at, size = scan_candidate(data, at + 1, data.size, file.size - position, base_offset, next_offset)
     return None
+
+
+def is_zero(file: RandomFile, start: int) -> bool:
+    """Whether all bytes from `start` on are zero: room that was made, but never written to."""
+    buffer = np.empty(CHUNK_BYTES, np.uint8)
+    places = range(start, file.size, CHUNK_BYTES)
+    return not any(buffer[: file.read_into(place, buffer)].any() for place in places)
 
 
 def _is_sound(file: RandomFile, position: int, size: int) -> bool:
