@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import CorruptRecordError, FormatError
+from kseg.errors import CorruptRecordError
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
 from kseg.native import codecs, records
@@ -98,7 +98,6 @@ class RecordDecoder:
                 data, file_position, table, row, rows.stop, skip, self._arena, self._limit,
                 self._functions.addresses, starts, ends,
             )  # fmt: skip
-            error: FormatError | None = None
             if status == codecs.ARENA_FULL and stop == row:
                 if self._arena.size >= self._limit:
                     raise size_error(table, row, self._limit)
@@ -106,11 +105,9 @@ class RecordDecoder:
                 self._arena = NO_BITMAP  # let the old one go before the new one comes
                 self._arena = np.empty(size, np.uint8)
                 continue
-            if status < 0:
-                error = payload_error(table, stop, status)
             yield from self._decode_rows(data, table, range(row, stop), skip, starts, ends, start, end)
-            if error is not None:
-                raise error
+            if status < 0:  # made where it is raised: held by this frame it would be a cycle with all our buffers
+                raise payload_error(table, stop, status)
             row = stop
 
     def _decode_rows(

@@ -7,6 +7,7 @@ the old one mean nothing there.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -188,7 +189,7 @@ def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = No
             if not split.is_open and walker.torn_position is not None:
                 raise CorruptRecordError("no batch begins where the index says", position=split.end_position)
             if split.tail_problem is not None:
-                raise split.tail_problem
+                raise copy.copy(split.tail_problem)
         except FormatError as error:
             raise error.with_context(path=path) from None
 

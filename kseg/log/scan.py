@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ def read_records(
     """
     if start >= end:
         if log.segments and end >= log.end_offset and log.segments[-1].tail_problem is not None:
-            raise log.segments[-1].tail_problem  # nothing to read before it, which is no reason to keep silent
+            raise copy.copy(
+                log.segments[-1].tail_problem
+            )  # nothing to read before it, which is no reason to keep silent
         return
     decoder = RecordDecoder(
         schema,
@@ -104,7 +107,7 @@ def _read_segment(
     if not segment.is_last:
         walker.raise_if_torn()
     elif segment.tail_problem is not None and end >= segment.next_offset:
-        raise segment.tail_problem
+        raise copy.copy(segment.tail_problem)  # the segment's own would hold this frame, which holds the segment
 
 
 def read_batches(

@@ -110,7 +110,8 @@ class Segment:
             except UnsupportedError:  # sound perhaps, but not for us
                 raise
             except FormatError as problem:
-                return last + 1, size, problem
+                # kept with the segment: its traceback would keep the walk's buffers too
+                return last + 1, size, problem.with_traceback(None)
             if chunk is None:
                 return last + 1, size, None
             last = check_order(chunk, self.base_offset, last, self.path)
