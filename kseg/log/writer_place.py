@@ -28,7 +28,9 @@ def partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
     if "://" in text and not text.startswith("file://"):  # asked before the store, which may ask the network
         raise OptionError(f"a log is written to a local directory, not to {text!r}")
     _, text = open_store(text)
-    directory = Path(os.path.abspath(text))  # noqa: PTH100  (a symbolic link keeps the name that it has)
+    directory = Path(os.path.abspath(text))  # noqa: PTH100  (resolving would follow links above it, which are fine)
+    if directory.is_symlink():  # the lock that guards it is beside the directory itself, not beside the link
+        raise OptionError(f"{str(directory)!r} is a symbolic link; give the directory that it points to")
     name = parse_partition_dir(directory.name)
     if name is None or name.kind is not DirKind.CURRENT:
         raise OptionError(f"{directory.name!r} is no name of a partition directory, such as 'orders-0'")

@@ -207,3 +207,13 @@ def test_a_snapshot_beyond_the_log_end_is_not_believed(golden, tmp_path):
     assert log.end_offset == 433
     assert [txn.first_offset for txn in log.open_transactions()] == [402]
     assert log.last_stable_offset == 402
+
+
+def test_a_partition_is_not_written_through_a_symbolic_link(tmp_path):
+    with kseg.create_log(tmp_path / "real" / "t-0") as writer:
+        writer.append(pa.table({"value": [b"a"]}))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "t-0").symlink_to(tmp_path / "real" / "t-0")
+    with pytest.raises(kseg.OptionError, match="symbolic link"):
+        kseg.append_to(tmp_path / "other" / "t-0")
+    assert values(kseg.open_log(tmp_path / "other" / "t-0")) == [b"a"]
