@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 import kseg
 from kseg.cli.main import main
-from kseg.cli.render import cells
+from kseg.tables import cells
 from tests.datasource.spark_session import start_session
 from tests.kafka.jars import Missing
 

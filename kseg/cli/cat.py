@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from kseg.cli import template
 from kseg.cli.common import add_json, add_path, find_logs, parse_count, parse_time
-from kseg.cli.render import Output, format_time, visible
+from kseg.cli.render import Output
 from kseg.cli.template import Template
 from kseg.cli.values import FORMAT_NAMES, as_text, shown
 from kseg.errors import OptionError
 from kseg.log.partition import Log
 from kseg.schema import RECORD_SCHEMA
+from kseg.tables import format_time, visible
 
 EXAMPLE: Final = f"""{template.HELP}
 

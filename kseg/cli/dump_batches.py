@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kseg.cli.render import Output, clip, format_time, visible
+from kseg.cli.render import Output
 from kseg.errors import CorruptRecordError, FormatError
 from kseg.internal.control_records import decode_control_record
 from kseg.internal.decode import INTERNAL_TOPICS, decode_record
@@ -19,6 +19,7 @@ from kseg.log.dump import BatchRun, iter_runs
 from kseg.log.walk import ReadOptions
 from kseg.native import table as t
 from kseg.storage import RandomFile
+from kseg.tables import clip, format_time, visible
 from kseg.types import Codec, TimestampType
 
 Record = list[Any]  # offset, timestamp, key, value, [[header, value], ...]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final
 
-from kseg.cli.render import Column, Output, format_time
+from kseg.cli.render import Output
 from kseg.cli.values import parse_json
 from kseg.errors import IndexFileError, KsegError
 from kseg.index.checkpoint import parse_epochs, parse_offsets
@@ -27,6 +27,7 @@ from kseg.log.names import (
     parse_segment_file,
 )
 from kseg.log.properties import parse_properties
+from kseg.tables import Column, format_time
 
 QUORUM_STATE_FILE: Final = "quorum-state"
 _TIERED_EPOCHS: Final = ".leader_epoch_checkpoint"

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kseg.cli.common import add_json, add_path, find_logs
-from kseg.cli.render import Column, Output, format_size, format_time
+from kseg.cli.render import Output
 from kseg.errors import KsegError
 from kseg.log.partition import Log
+from kseg.tables import Column, format_size, format_time
 
 EXAMPLE: Final = """example:
   kseg ls /var/lib/kafka/data --topic orders --segments

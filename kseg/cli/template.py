@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from kseg.cli.render import format_time
 from kseg.cli.values import FORMATS, as_text, shown
 from kseg.errors import OptionError
+from kseg.tables import format_time
 
 # verb: long name, the column it needs, what it is
 VERBS: Final = {

@@ -11,7 +11,6 @@ import pytest
 
 import kseg
 from kseg.cli.main import VERBS, exit_status
-from kseg.cli.render import Column, cells, clip, format_size, format_table, format_time, visible
 from kseg.errors import (
     IndexFileError,
     LockedError,
@@ -21,6 +20,7 @@ from kseg.errors import (
     StorageError,
     TruncatedError,
 )
+from kseg.tables import Column, cells, clip, format_size, format_table, format_time, visible
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
 
