@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
     from kseg.log.writer import LogWriter, append_to, create_log
+    from kseg.retention.job import retain
+    from kseg.retention.report import RetentionReport
 
 __version__ = "0.1.0"
 
@@ -52,6 +54,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetRange",
     "OptionError",
+    "RetentionReport",
     "StorageError",
     "TimestampType",
     "TopicPartition",
@@ -62,6 +65,7 @@ __all__ = [
     "create_log",
     "open_dir",
     "open_log",
+    "retain",
     "scan",
     "schema_registry",
 ]
@@ -71,10 +75,12 @@ _HOMES = {
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",
     "LogWriter": "kseg.log.writer",
+    "RetentionReport": "kseg.retention.report",
     "append_to": "kseg.log.writer",
     "create_log": "kseg.log.writer",
     "open_dir": "kseg.log.logdir",
     "open_log": "kseg.log.partition",
+    "retain": "kseg.retention.job",
     "scan": "kseg.datasource.scan",
     "schema_registry": "kseg.datasource",
 }

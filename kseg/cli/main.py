@@ -18,6 +18,7 @@ VERBS: Final = {
     "ls": "list topics and partitions with their segments, sizes and offsets",
     "cat": "print records as a consumer would read them",
     "dump": "show any file of a log as it is: batches, indexes, snapshots, checkpoints",
+    "retain": "delete old segments by time, size and log start, as a broker's retention does",
 }
 EXIT_STATUSES: Final = """exit status:
   0  done, and what was looked at is sound

@@ -93,11 +93,11 @@ class SettingsSource:
     def refuse_topic(self, topic: str) -> Refusal | None:
         """Why a topic is not touched whatever its settings: it was not asked for, or is internal and was not named."""
         if topic == METADATA_TOPIC:
-            return Refusal(topic, "the metadata log is kept by raft alone")
+            return Refusal(topic, "the metadata log is kept by raft alone", is_usual=self.topics is None)
         if self.topics is not None:
             return None if topic in self.topics else Refusal(topic, "it was not asked for")
         if topic.startswith(INTERNAL_PREFIX):
-            return Refusal(topic, "an internal topic is touched only where it is named")
+            return Refusal(topic, "an internal topic is touched only where it is named", is_usual=True)
         return None
 
     def resolve_log(self, log: Log, names: Iterable[str], *, optional: Iterable[str] = ()) -> TopicSettings | Refusal:

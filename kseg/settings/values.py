@@ -31,10 +31,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is not done, and why."""
+    """What is not done, and why.
+
+    Attributes:
+        is_damage: Because files are damaged, and not because something is not known or not wanted.
+        is_usual: Nothing has to be done about it: internal topics are left alone unless they are named.
+    """
 
     subject: str
     reason: str
+    is_damage: bool = False
+    is_usual: bool = False
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"

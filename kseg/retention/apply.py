@@ -1,0 +1,94 @@
+"""Delete segments as a broker does, and durably where it is not.
+
+The order is what makes every crash harmless: the log start moves first, durably, so that no reader and no broker
+misses what goes, whichever names a crash leaves; then all files become `.deleted`, which a start-up removes; then they
+are unlinked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kseg import durable
+from kseg.index.epoch import LeaderEpochs
+from kseg.index.producer import format_snapshot
+from kseg.index.txn import TxnIndex
+from kseg.log.checkpoints import (
+    CheckpointKind,
+    read_checkpoint,
+    read_leader_epochs,
+    update_checkpoint,
+    write_leader_epochs,
+)
+from kseg.log.config import LogConfig
+from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.partition import Log
+from kseg.log.writer_segment import ActiveSegment
+from kseg.log.writer_session import WriteSession
+from kseg.retention.plan import RetentionPlan
+from kseg.storage import LocalStore
+
+_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.SNAPSHOT)
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedFile:
+    """A file that goes."""
+
+    base_offset: int
+    kind: FileKind
+    size: int
+
+
+def doomed_files(log: Log, plan: RetentionPlan) -> list[DoomedFile]:
+    """The files that a plan deletes, in the order in which a broker renames them."""
+    sizes = {entry.name: entry.size for entry in log.store.list(log.directory) if not entry.is_dir}
+    snapshot_stays = plan.new_base_offset
+    return [
+        DoomedFile(base, kind, sizes[name])
+        for base, _ in plan.doomed
+        for kind in _KINDS
+        if (name := segment_file_name(base, kind)) in sizes
+        and not (kind is FileKind.SNAPSHOT and base == snapshot_stays)
+    ]
+
+
+def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now_ms: int) -> None:
+    """Do what a plan says; the session is that of the log, which was listed while it was held.
+
+    Raises:
+        IndexFileError: A checkpoint file is malformed; nothing was changed then.
+        StorageError: A change failed. Every record that the plan keeps is still there, and the plan can be made anew.
+    """
+    directory = Path(log.directory)
+    read_checkpoint(LocalStore(), str(directory.parent), CheckpointKind.LOG_START)
+    epochs = read_leader_epochs(LocalStore(), str(directory))
+    files = doomed_files(log, plan)
+    producers = log.producers() if plan.new_base_offset is not None else []
+    session.begin_changes()
+    if plan.new_base_offset is not None:
+        snapshot = directory / segment_file_name(plan.new_base_offset, FileKind.SNAPSHOT)
+        durable.publish(snapshot, format_snapshot(producers))
+        ActiveSegment.create(directory, plan.new_base_offset, LogConfig(), now_ms=now_ms).seal(TxnIndex.parse(b""))
+    _move_start(directory, session, epochs, plan.start_offset)
+    for file in files:
+        durable.rename(_path(directory, file, FileState.LIVE), _path(directory, file, FileState.DELETED))
+    durable.fsync_dir(directory)
+    for file in files:
+        durable.unlink(_path(directory, file, FileState.DELETED))
+    durable.fsync_dir(directory)
+    log.refresh()
+    if log.segments[0].base_offset == plan.start_offset:  # as a broker writes it: only what the names do not tell
+        update_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {session.tp: None})
+
+
+def _move_start(directory: Path, session: WriteSession, epochs: LeaderEpochs | None, start_offset: int) -> None:
+    update_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {session.tp: start_offset})
+    if epochs is not None and (moved := epochs.truncate_from_start(start_offset)) != epochs:
+        write_leader_epochs(str(directory), moved)
+
+
+def _path(directory: Path, file: DoomedFile, state: FileState) -> Path:
+    return directory / segment_file_name(file.base_offset, file.kind, state)
