@@ -50,10 +50,10 @@ class Oracle:
         self._reader.start()
 
     @classmethod
-    def start(cls) -> Self:
-        """Compile the oracle if need be and start it; raises Missing where Java or the jars are not to be had."""
+    def start(cls, source: Path = SOURCE) -> Self:
+        """Compile an oracle if need be and start it; raises Missing where Java or the jars are not to be had."""
         command = [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", class_path(kafka_libs(), compiled(SOURCE)), SOURCE.stem, "serve"]
+        command += ["-cp", class_path(kafka_libs(), compiled(source)), source.stem, "serve"]
         stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close())
         pipe = subprocess.PIPE
         return cls(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, bufsize=1), stderr)
