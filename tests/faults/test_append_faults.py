@@ -1,0 +1,114 @@
+"""Appending and rolling on disks that fail, fill up, lose power and forget: every promised record is there, once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+import kseg
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+from tests.faults.disk import each_fault
+from tests.faults.forgetful import each_crash
+from tests.log.written import clock, numbered
+from tests.reference.rows import records_of
+from tests.scale import counts
+
+TP = TopicPartition("a", 0)
+CONFIG = kseg.LogConfig(segment_bytes=1500, index_interval_bytes=300)
+KAFKAS = {"internal.segment.bytes": CONFIG.segment_bytes, "index.interval.bytes": CONFIG.index_interval_bytes}
+MARKER = ".kafka_cleanshutdown"
+BEFORE = 12
+
+
+@pytest.fixture(autouse=True)
+def _no_real_fsync(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the disks of these tests decide what is durable
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A log directory that was shut down cleanly: eight records, an open transaction, all checkpoint files."""
+    folder = tmp_path_factory.mktemp("start")
+    with kseg.create_log(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        writer.append(numbered(8), batch_records=4)
+        writer.append(numbered(4), producer_id=6, transactional=True)
+    for kind in (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK):
+        write_checkpoint(str(folder), kind, {TP: BEFORE})
+    (folder / MARKER).write_bytes(b"clean")
+    return folder
+
+
+def append_and_roll(folder, promise):
+    with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        writer.append_marker(6, commit=False)
+        for _ in range(3):
+            writer.append(numbered(10), batch_records=5, leader_epoch=3)
+        writer.flush()
+        promise(writer.next_offset)
+        writer.append(numbered(6), batch_records=3, codec="lz4", producer_id=7)
+        writer.roll()
+        promise(writer.next_offset)
+        writer.append(numbered(4), batch_records=2)
+        end = writer.next_offset
+    promise(end)
+
+
+@pytest.fixture(scope="module")
+def whole(start, tmp_path_factory):
+    """The records that are there if nothing fails."""
+    folder = tmp_path_factory.mktemp("whole") / "done"
+    shutil.copytree(start, folder)
+    append_and_roll(folder, lambda _: None)
+    return read_all(kseg.open_log(folder / "a-0"))
+
+
+def read_all(log):
+    return records_of(log.read(read_past_high_watermark=True))
+
+
+def check_log(folder, end, whole):
+    """What kseg finds: a beginning of the whole, at least what was promised; and it can be written on."""
+    least = max(end.promised, default=BEFORE)
+    log = kseg.open_log(folder / "a-0")
+    assert log.end_offset >= least
+    assert read_all(log) == [row for row in whole if row.offset < log.end_offset]
+    if (folder / MARKER).exists():  # a broker checks nothing then
+        assert all(segment.sound_size == segment.size and not segment.needs_rebuild for segment in log.segments)
+        assert log.end_offset in (BEFORE, whole[-1].offset + 1)
+    with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        assert writer.next_offset == log.end_offset
+        writer.append(numbered(2))
+    again = kseg.open_log(folder / "a-0")
+    assert read_all(again)[:-2] == [row for row in whole if row.offset < log.end_offset]
+    assert again.end_offset == log.end_offset + 2
+
+
+def test_every_operation_can_fail(start, whole, tmp_path):
+    assert each_fault(start, append_and_roll, lambda *left: check_log(*left, whole), folder=tmp_path) > 150
+
+
+def test_whatever_the_disk_forgets(start, whole, tmp_path):
+    options = {"states": ("all", "synced", "ordered"), "tries": counts(2)}
+    assert each_crash(start, append_and_roll, lambda *left: check_log(*left, whole), folder=tmp_path, **options) > 60
+
+
+def test_kafka_loads_whatever_the_disk_forgets(oracle, start, whole, tmp_path):
+    """Holes too: kseg refuses to write on behind them, the loader of a broker cuts there."""
+
+    def check(folder, end):
+        clean = (folder / MARKER).exists()
+        before = kseg.open_log(folder / "a-0").end_offset if clean else None
+        flushed = (read_checkpoint(LocalStore(), str(folder), CheckpointKind.RECOVERY_POINT) or {}).get(TP, 0)
+        state = oracle.load(folder / "a-0", clean=clean, recoveryPoint=flushed, **KAFKAS)
+        assert state["logEnd"] >= max(end.promised, default=BEFORE)
+        assert before in (None, state["logEnd"])
+        log = kseg.open_log(folder / "a-0")
+        assert log.end_offset == state["logEnd"]
+        assert read_all(log) == [row for row in whole if row.offset < log.end_offset]
+
+    options = {"states": ("synced", "ordered", "any"), "tries": counts(1), "seed": 1}
+    assert each_crash(start, append_and_roll, check, folder=tmp_path, **options) > 60
