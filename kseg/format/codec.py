@@ -11,19 +11,30 @@ import ctypes
 import functools
 import importlib.util
 import struct
+import sys
 import zlib
 from typing import Any
 
 import cramjam
 import lz4.block
 import numpy as np
-import snappy
 import zstandard
 from numpy.typing import NDArray
 
 from kseg.errors import OptionError, UnsupportedError
 from kseg.native.codecs import GZIP, LZ4, SNAPPY, ZSTD, xxhash32
-from kseg.native.compress import BLOCK_SLACK, LEVEL, PACK_FIELDS, pack_batches, pack_payload, packed_bound
+from kseg.native.compress import (
+    BLOCK_SLACK,
+    LEVEL,
+    PACK_FIELDS,
+    RESET,
+    SCRATCH_BYTES,
+    STREAM,
+    pack_batches,
+    pack_payload,
+    packed_bound,
+)
+from kseg.native.deflate import STREAM_WORDS
 from kseg.native.memory import as_array
 from kseg.native.snappy import BAD_BLOCK, NO_ROOM
 from kseg.native.table import SIZE, Bytes, Table
@@ -32,9 +43,13 @@ from kseg.types import Codec
 LZ4_DEFAULT_LEVEL = 9
 LZ4_MAX_LEVEL = 12  # of the library; Kafka's levels go to 17
 LZ4_FAST = 1  # the acceleration of LZ4_compress_fast
+GZIP_WINDOW = 31  # the largest, in gzip's wrapping
 ZSTD_LEVEL = 100  # ZSTD_c_compressionLevel
 ZSTD_CONTENT_SIZE = 200  # ZSTD_c_contentSizeFlag
 LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # Kafka's compression.*.level settings
+
+# Where native.deflate's picture of z_stream is the compiler's: 64-bit pointers and longs, the low half of a word first.
+_STREAM_FITS = ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_long) == 8 and sys.byteorder == "little"
 
 _BlockFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 _PackFunction = ctypes.CFUNCTYPE(
@@ -161,10 +176,6 @@ def _gzip(source: int, target: int, size: int, capacity: int, level: int) -> int
     return _deliver(head + body + struct.pack("<II", zlib.crc32(data), size), target, capacity)
 
 
-def _snappy(source: int, target: int, size: int, capacity: int, level: int) -> int:
-    return _deliver(snappy.compress(ctypes.string_at(source, size)), target, capacity)
-
-
 def _lz4(source: int, target: int, size: int, capacity: int, level: int) -> int:
     mode = {"mode": "fast"} if level == LZ4_FAST else {"mode": "high_compression", "compression": level}
     packed = lz4.block.compress(ctypes.string_at(source, size), store_size=False, **mode)
@@ -181,28 +192,43 @@ def _zstd(state: int, target: int, capacity: int, source: int, size: int) -> int
 
 _PACK_CALLBACKS = {
     GZIP: _PackFunction(_gzip),
-    SNAPPY: _PackFunction(_snappy),
     LZ4: _PackFunction(_lz4),
     ZSTD: _ZstdFunction(_zstd),
 }
 
 
 class PackFunctions:
-    """Addresses and level for `native.compress`, with a zstd context of its own: one object per thread."""
+    """Addresses, level and scratch for `native.compress`, with zlib's or zstd's state: one object per thread."""
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:
         check_level(codec, level)
         self._free: Any = None
+        self._state = 0
         self.codec = codec
+        self.scratch: Bytes = np.empty(SCRATCH_BYTES if codec is Codec.SNAPPY else 0, np.uint8)
         self.addresses: NDArray[np.int64] = np.zeros(PACK_FIELDS, np.int64)
         for number, callback in _PACK_CALLBACKS.items():
             self.addresses[number] = _address(callback)
         if codec is Codec.GZIP:
-            self.addresses[LEVEL] = 6 if level is None else level
+            self._use_zlib(6 if level is None else level)
         elif codec is Codec.LZ4:
             self._use_lz4(level)
         elif codec is Codec.ZSTD:
             self._use_zstd(3 if level is None else level)
+
+    def _use_zlib(self, level: int) -> None:
+        self.addresses[LEVEL] = level
+        names = ("zlibVersion", "deflateInit2_", "deflateReset", "deflate", "deflateEnd")
+        version, init, reset, function, free = (_find("zlib", name) for name in names)
+        if not _STREAM_FITS or None in (version, init, reset, function, free):
+            return
+        version.restype = ctypes.c_char_p
+        init.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * 5, ctypes.c_char_p, ctypes.c_int]
+        free.argtypes = [ctypes.c_void_p]
+        stream = self.addresses.ctypes.data + STREAM * self.addresses.itemsize
+        if init(stream, level, zlib.DEFLATED, GZIP_WINDOW, zlib.DEF_MEM_LEVEL, 0, version(), 8 * STREAM_WORDS) == 0:
+            self.addresses[RESET], self.addresses[GZIP] = _address(reset), _address(function)
+            self._state, self._free = stream, free
 
     def _use_lz4(self, level: int | None) -> None:
         """Kafka's default level 9 stands for the fast compressor; any other is one of the high compressor's."""
@@ -224,11 +250,12 @@ class PackFunctions:
         context = create()
         configure(context, ZSTD_LEVEL, level)
         configure(context, ZSTD_CONTENT_SIZE, 0)  # Kafka streams, and so does not know the size either
-        self.addresses[0], self.addresses[ZSTD], self._free = context, _address(function), free
+        self.addresses[0], self.addresses[ZSTD] = context, _address(function)
+        self._state, self._free = context, free
 
     def __del__(self) -> None:
         if getattr(self, "_free", None) is not None:
-            self._free(int(self.addresses[0]))
+            self._free(self._state)
 
 
 def check_level(codec: Codec, level: int | None) -> None:
@@ -247,7 +274,7 @@ def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:
     source = as_array(data)
     functions = PackFunctions(codec, level)  # held until the call is over: its context is freed with it
     out = np.empty(packed_bound(source.size), np.uint8)
-    end = pack_payload(int(codec), source, 0, source.size, out, 0, functions.addresses)
+    end = pack_payload(int(codec), source, 0, source.size, out, 0, functions.addresses, functions.scratch)
     return out[:end].tobytes()
 
 
@@ -256,7 +283,7 @@ def compress_batches(data: Bytes, table: Table, functions: PackFunctions) -> Byt
     rows = table.shape[1]
     room = int(table[SIZE].sum())
     out = np.empty(packed_bound(room) + BLOCK_SLACK * rows, np.uint8)
-    done, end = pack_batches(int(functions.codec), data, table, rows, out, functions.addresses)
+    done, end = pack_batches(int(functions.codec), data, table, rows, out, functions.addresses, functions.scratch)
     if done < rows:
         raise UnsupportedError(
             f"the {functions.codec.label} library could not compress a batch of {table[SIZE, done]} bytes"

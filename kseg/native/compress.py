@@ -1,6 +1,10 @@
 """Compress the records of many encoded batches, in one call, in the framings that Kafka writes.
 
-As in `codecs.py`, the frames are made here and the blocks by the field's libraries, through C function pointers.
+As in `codecs.py`, the frames are made here and the blocks by the field's libraries, through C function pointers; those
+of snappy by a kernel.
+
+Two arrays belong to whoever compresses, one pair per thread: `functions`, with the zstd context, the addresses of the
+block encoders by codec number, the level and a gzip stream, and `scratch`, the table of the snappy encoder.
 """
 
 from __future__ import annotations
@@ -11,11 +15,16 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.codecs import GZIP, LZ4, SNAPPY, XERIAL_HEADER
+from kseg.native.deflate import STREAM_WORDS, deflate_member
 from kseg.native.memory import call_pack, call_zstd, copy_bytes, store_i32, store_u8
+from kseg.native.snappy_compress import TABLE_BYTES, compress_block
 from kseg.native.table import HEADER_SIZE, POSITION, SIZE
 
 LEVEL: Final = 5  # entry of `functions` behind the codecs' addresses
-PACK_FIELDS: Final = 6
+RESET: Final = 6  # deflateReset; where it is 0, gzip's entry is a function that makes whole members
+STREAM: Final = 7
+PACK_FIELDS: Final = STREAM + STREAM_WORDS
+SCRATCH_BYTES: Final = TABLE_BYTES
 LZ4_BLOCK: Final = 64 * 1024
 XERIAL_BLOCK: Final = 32 * 1024
 PACK_FAILED: Final = -1
@@ -58,7 +67,7 @@ def _frame_lz4(data: Any, start: int, end: int, out: Any, at: int, functions: An
 
 
 @inlined
-def _frame_snappy(data: Any, start: int, end: int, out: Any, at: int, functions: Any) -> int:
+def _frame_snappy(data: Any, start: int, end: int, out: Any, at: int, scratch: Any) -> int:
     """The stream of xerial: a header, then chunks of 32 KiB, each a length and a raw block."""
     store_i32(out, at, 0x82534E41)
     store_i32(out, at + 4, 0x50505900)
@@ -66,24 +75,24 @@ def _frame_snappy(data: Any, start: int, end: int, out: Any, at: int, functions:
     store_i32(out, at + 12, 1)
     at += XERIAL_HEADER
     while start < end:
-        size = min(XERIAL_BLOCK, end - start)
-        got = call_pack(functions[SNAPPY], data, start, size, out, at + 4, packed_bound(size), 0)
-        if got <= 0:
-            return PACK_FAILED
-        store_i32(out, at, got)
-        at += 4 + got
-        start += size
+        chunk_end = min(start + XERIAL_BLOCK, end)
+        block_end = compress_block(data, start, chunk_end, out, at + 4, scratch)
+        store_i32(out, at, block_end - at - 4)
+        at = block_end
+        start = chunk_end
     return at
 
 
 @inlined
-def _pack(codec: int, data: Any, start: int, end: int, out: Any, at: int, functions: Any) -> Any:
+def _pack(codec: int, data: Any, start: int, end: int, out: Any, at: int, functions: Any, scratch: Any) -> Any:
     if codec == LZ4:
         return _frame_lz4(data, start, end, out, at, functions)
     if codec == SNAPPY:
-        return _frame_snappy(data, start, end, out, at, functions)
+        return _frame_snappy(data, start, end, out, at, scratch)
     room = packed_bound(end - start)
-    if codec == GZIP:
+    if codec == GZIP and functions[RESET]:
+        got = deflate_member(data, start, end, out, at, room, functions, STREAM, functions[RESET], functions[GZIP])
+    elif codec == GZIP:
         got = call_pack(functions[GZIP], data, start, end - start, out, at, room, functions[LEVEL])
     else:
         got = call_zstd(functions[codec], functions[0], data, start, end - start, out, at, room)
@@ -91,22 +100,25 @@ def _pack(codec: int, data: Any, start: int, end: int, out: Any, at: int, functi
 
 
 @kernel
-def pack_payload(codec: int, data: Any, start: int, end: int, out: Any, at: int, functions: Any) -> Any:
+def pack_payload(codec: int, data: Any, start: int, end: int, out: Any, at: int, functions: Any, scratch: Any) -> Any:
     """Compress `data[start:end]` to `out[at:]`, with room for `packed_bound`; return its end, or PACK_FAILED."""
-    return _pack(codec, data, start, end, out, at, functions)
+    return _pack(codec, data, start, end, out, at, functions, scratch)
 
 
 @kernel
-def pack_batches(codec: int, data: Any, table: Any, rows: int, out: Any, functions: Any) -> tuple[int, int]:
+def pack_batches(
+    codec: int, data: Any, table: Any, rows: int, out: Any, functions: Any, scratch: Any
+) -> tuple[int, int]:
     """Compress each row's records into `out`, behind room for its header; POSITION and SIZE follow.
 
-    Return (row where it stopped, end of what was written): all rows unless a library failed. `functions` holds the zstd
-    context, the addresses of the block encoders by codec number, and the level.
+    Return (row where it stopped, end of what was written): all rows unless a library failed.
     """
     at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     for row in range(rows):
         start = table[POSITION, row]
-        end = _pack(codec, data, start + HEADER_SIZE, start + table[SIZE, row], out, at + HEADER_SIZE, functions)
+        end = _pack(
+            codec, data, start + HEADER_SIZE, start + table[SIZE, row], out, at + HEADER_SIZE, functions, scratch
+        )
         if end < 0:
             return row, at
         table[POSITION, row] = at

@@ -30,8 +30,8 @@ def packed(codec, data, functions=None):
     room = 3 + native.packed_bound(len(data))
     out = Guarded(room).array(room)
     out[:3] = 0xEE
-    addresses = (functions or FUNCTIONS[codec]).addresses
-    end = native.pack_payload(int(codec), source, 2, 2 + len(data), out, 3, addresses)
+    functions = functions or FUNCTIONS[codec]
+    end = native.pack_payload(int(codec), source, 2, 2 + len(data), out, 3, functions.addresses, functions.scratch)
     assert end != native.PACK_FAILED
     assert bytes(out[:3]) == b"\xee" * 3
     return bytes(out[3:end])
@@ -76,7 +76,10 @@ def test_runs_of_batches(codec, lists):
     plain = b"".join(v2.encode_batch(records, v2.Fields(base_offset=records[0].offset)) for records in lists)
     table = np.ascontiguousarray(walk(plain).table[:, : len(lists)])
     out = np.zeros(sum(61 + int(native.packed_bound(int(size) - 61)) for size in table[t.SIZE]), np.uint8)
-    stopped, end = native.pack_batches(int(codec), as_array(plain), table, len(lists), out, FUNCTIONS[codec].addresses)
+    functions = FUNCTIONS[codec]
+    stopped, end = native.pack_batches(
+        int(codec), as_array(plain), table, len(lists), out, functions.addresses, functions.scratch
+    )
     assert stopped == len(lists)
     assert end == table[t.POSITION, -1] + table[t.SIZE, -1]
     table[t.ATTRIBUTES] = int(codec)
