@@ -152,6 +152,21 @@ def assert_same_lookups(ours, kafkas, log):
         assert len({path.read_bytes() if path.exists() else b"" for path in txn}) == 1
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafka_reads_large_and_small_batches_of_every_codec(oracle, tmp_path, codec):
+    rng = random.Random(codec)
+    words = [rng.randbytes(rng.randrange(1, 9)) for _ in range(300)]
+    values = [b"".join(rng.choices(words, k=rng.randrange(1, 400))) for _ in range(200)]
+    values += [rng.randbytes(100_000), bytes(100_000), b"x"]
+    path = tmp_path / "log" / "written-0"
+    with kseg.create_log(path, clock=lambda: NOW / 1000) as writer:
+        writer.append(pa.table({"value": values}), codec=codec, batch_bytes=1 << 20)
+        writer.append(pa.table({"value": values}), codec=codec, batch_records=1)
+    batches = oracle.dump(path)
+    assert len(batches) == 1 + len(values)
+    assert [_bytes(record[3]) for batch in batches for record in batch["records"]] == values * 2
+
+
 def test_kafka_answers_times_as_kseg_does(oracle, tmp_path):
     path = tmp_path / "log" / "written-0"
     write_random(path, 5, CONFIGS[0])

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from kseg.format.codec import PackFunctions
 from kseg.native import compress as native
-from kseg.native import encode
+from kseg.native import deflate, encode
 from kseg.native import table as t
+from kseg.native._jit import JIT_ENABLED, kernel
 from kseg.native.memory import as_array
 from kseg.types import Codec
 from tests.native.guarded import Guarded
@@ -22,6 +23,7 @@ from tests.strategies import blobs, record_lists
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 FUNCTIONS = {codec: PackFunctions(codec) for codec in CODECS}
 NOISE = bytes((index * index * 2654435761 >> 13) & 0xFF for index in range(70_000))
+deflate_member = kernel(deflate.deflate_member.py_func if JIT_ENABLED else deflate.deflate_member)
 
 
 def packed(codec, data, functions=None):
@@ -68,6 +70,23 @@ def test_framings_are_kafkas(codec):
 def test_levels(codec, level):
     data = NOISE[:3000] * 3
     assert twin.decompress(int(codec), packed(codec, data, PackFunctions(codec, level))) == data
+
+
+@pytest.mark.parametrize("level", range(1, 10))
+def test_gzip_is_the_twins_byte_for_byte(level):
+    functions = PackFunctions(Codec.GZIP, level)
+    for data in (b"x", NOISE, b"a sentence that repeats " * 300, b""):  # one stream serves them all
+        assert packed(Codec.GZIP, data, functions) == twin.gzip_compress(data, level)
+
+
+def test_gzip_without_room_fails_and_the_stream_serves_again():
+    functions = PackFunctions(Codec.GZIP)
+    assert functions.addresses[native.RESET], "this Python's zlib shows no C functions"
+    out = np.zeros(20, np.uint8)
+    addresses = functions.addresses
+    arguments = (addresses, native.STREAM, addresses[native.RESET], addresses[int(Codec.GZIP)])
+    assert deflate_member(as_array(NOISE), 0, 1000, out, 0, 20, *arguments) == deflate.DEFLATE_FAILED
+    assert packed(Codec.GZIP, NOISE, functions) == twin.gzip_compress(NOISE)
 
 
 @pytest.mark.parametrize("codec", CODECS)
