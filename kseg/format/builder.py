@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kseg.errors import OptionError
-from kseg.format.codec import PackFunctions, check_level, compress_batches
+from kseg.format.codec import check_level, compress_batches, pack_functions
 from kseg.format.columns import EncoderInput, encoder_input
 from kseg.native import encode, records
 from kseg.native import table as t
@@ -162,8 +162,7 @@ def _encode(
         spans = table[t.LAST_OFFSET] - table[t.BASE_OFFSET] + 1  # a sequence counts on by a batch's own offsets
         table[t.BASE_SEQUENCE] = (options.base_sequence + np.cumsum(spans) - spans) & MAX_COUNT
     if options.codec is not Codec.NONE:
-        functions = PackFunctions(options.codec, options.level)
-        out = compress_batches(out, table, functions)
+        out = compress_batches(out, table, pack_functions(options.codec, options.level))
     _check_sizes(table)
     encode.write_headers(out, table, count)
     end = int(table[t.POSITION, -1] + table[t.SIZE, -1]) if count else 0

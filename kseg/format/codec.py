@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import struct
 import sys
+import threading
 import zlib
 from typing import Any
 
@@ -258,6 +259,28 @@ class PackFunctions:
             self._free(self._state)
 
 
+class _Kept(threading.local):
+    functions: PackFunctions | None = None
+
+
+_kept = _Kept()
+
+
+def pack_functions(codec: Codec, level: int | None = None) -> PackFunctions:
+    """This thread's functions for a codec and level.
+
+    Those of the last codec at its default level are kept: to set up zlib's or zstd's state takes as long as to compress
+    many a batch. Others are not, since high levels take hundreds of megabytes.
+    """
+    kept = _kept.functions
+    if level is None and kept is not None and kept.codec is codec:
+        return kept
+    functions = PackFunctions(codec, level)
+    if level is None:
+        _kept.functions = functions
+    return functions
+
+
 def check_level(codec: Codec, level: int | None) -> None:
     """Refuse a level that Kafka's own settings would refuse."""
     if level is None:
@@ -272,7 +295,7 @@ def check_level(codec: Codec, level: int | None) -> None:
 def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:
     """Compress a batch's records in Kafka's framing."""
     source = as_array(data)
-    functions = PackFunctions(codec, level)  # held until the call is over: its context is freed with it
+    functions = pack_functions(codec, level)  # held until the call is over: its state may be freed with it
     out = np.empty(packed_bound(source.size), np.uint8)
     end = pack_payload(int(codec), source, 0, source.size, out, 0, functions.addresses, functions.scratch)
     return out[:end].tobytes()

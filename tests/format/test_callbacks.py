@@ -18,6 +18,7 @@ PACKED = [codec for codec in Codec if codec is not Codec.NONE]
 @pytest.fixture
 def without_c_functions(monkeypatch):
     monkeypatch.setattr(codec_module, "_find", lambda module, symbol: None)
+    monkeypatch.setattr(codec_module, "_kept", codec_module._Kept())
 
 
 @pytest.mark.parametrize("name", ["java-lz4-0", "java-zstd-0", "java-gzip-0", "rd-snappy-0", "mixed-codecs-0"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import OptionError
-from kseg.format.codec import block_checksum, check_level, compress
+from kseg.format.codec import block_checksum, check_level, compress, pack_functions
 from kseg.types import Codec
 from tests.reference import codecs as twin
 from tests.reference.xxh32 import xxh32
@@ -95,3 +97,22 @@ def test_levels_matter():
 @given(st.binary(max_size=60))
 def test_block_checksums(data):
     assert block_checksum(data) == xxh32(data)
+
+
+def test_the_functions_of_a_codec_at_its_default_level_are_kept_for_the_thread():
+    first = pack_functions(Codec.ZSTD)
+    assert pack_functions(Codec.ZSTD) is first
+    assert pack_functions(Codec.ZSTD, 19) is not pack_functions(Codec.ZSTD, 19)
+    assert pack_functions(Codec.ZSTD) is first
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(pack_functions, Codec.ZSTD).result() is not first
+    assert pack_functions(Codec.GZIP) is not first
+
+
+def test_threads_compress_at_once():
+    jobs = [(codec, bytes([seed]) * 50 + NOISE * 300) for codec in Codec if codec for seed in range(20)]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda job: compress(*job), jobs))
+    assert [twin.decompress(int(codec), packed) for (codec, _), packed in zip(jobs, results, strict=True)] == [
+        data for _, data in jobs
+    ]
