@@ -34,7 +34,13 @@ def _ratio_text(entry: Row) -> str:
     if "met" not in entry:
         return f"{entry['best']:.2f}"
     verdict = "ok" if entry["met"] else f"< {entry['goal']:.2f}"
-    return f"{entry['best']:.2f} {verdict}"
+    return f"{entry['best']:.2f} {verdict}{'' if entry['met'] else _reachable(entry)}"
+
+
+def _reachable(entry: Row) -> str:
+    """Where the limit itself misses the goal, how far it gets."""
+    beyond = entry.get("reachable", entry["goal"]) < entry["goal"]
+    return f" (limit {entry['reachable']:.2f})" if beyond else ""
 
 
 def _check_lines(rows: list[Row]) -> list[list[str]]:
@@ -52,7 +58,8 @@ def _verdicts(rows: list[Row]) -> Iterator[tuple[str, bool]]:
     for row in rows:
         for against, entry in row.get("ratios", {}).items():
             if "met" in entry:
-                yield f"{row['case']} against {against}: {entry['best']:.2f}, goal {entry['goal']:.2f}", entry["met"]
+                text = f"{row['case']} against {against}: {entry['best']:.2f}, goal {entry['goal']:.2f}"
+                yield text + _reachable(entry), entry["met"]
         for what, check in row.get("checks", {}).items():
             yield f"{row['case']}, {what}: {check['value']:,}, goal {check['goal']:,}", check["met"]
 
