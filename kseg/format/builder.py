@@ -119,8 +119,15 @@ def encode_marker(
     producer_epoch: int,
     commit: bool,
     coordinator_epoch: int,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    append_time_ms: int = -1,
 ) -> bytes:
-    """Encode the control batch that ends a transaction."""
+    """Encode the control batch that ends a transaction.
+
+    Args:
+        timestamp: When the coordinator decided; stands as the base timestamp also where the log has its own time.
+        append_time_ms: With LogAppendTime, the time of the record.
+    """
     if not -(1 << 31) <= coordinator_epoch < 1 << 31:
         raise OptionError(f"coordinator epoch {coordinator_epoch} does not fit 32 bits")
     key = b"\x00\x00" + int(commit).to_bytes(2, "big")
@@ -132,6 +139,8 @@ def encode_marker(
         producer_epoch=producer_epoch,
         is_transactional=True,
         is_control=True,
+        timestamp_type=timestamp_type,
+        append_time_ms=append_time_ms,
     )
     return encode_batch(rows, base_offset=offset, options=options)
 
@@ -139,7 +148,8 @@ def encode_marker(
 def _encode(
     source: EncoderInput, options: BatchOptions, *, base_offset: int, last_offset: int | None, one_batch: bool = False
 ) -> EncodedBatches:
-    if options.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    has_append_time = options.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if has_append_time and not options.is_control:
         source.columns[records.TIMESTAMP] = options.append_time_ms
     limits = np.zeros(encode.LIMITS, np.int64)
     limits[encode.BATCH_BYTES] = (1 << 62) if one_batch else options.batch_bytes
@@ -158,6 +168,8 @@ def _encode(
     _fill_shared(table, options)
     if last_offset is not None:
         table[t.LAST_OFFSET] = last_offset
+    if has_append_time:  # what readers take for every record; a broker leaves a marker's own time in its base timestamp
+        table[t.MAX_TIMESTAMP] = options.append_time_ms
     if options.base_sequence >= 0 and count:
         spans = table[t.LAST_OFFSET] - table[t.BASE_OFFSET] + 1  # a sequence counts on by a batch's own offsets
         table[t.BASE_SEQUENCE] = (options.base_sequence + np.cumsum(spans) - spans) & MAX_COUNT

@@ -143,7 +143,11 @@ class LogWriter:
         leader_epoch: int | None = None,
         timestamp_ms: int | None = None,
     ) -> OffsetRange:
-        """End a producer's transaction with a COMMIT or ABORT marker, a control record that takes one offset."""
+        """End a producer's transaction with a COMMIT or ABORT marker, a control record that takes one offset.
+
+        Args:
+            timestamp_ms: Of the marker, by default now; a log with LogAppendTime gives it the time of this call.
+        """
         check_range("producer_id", producer_id, 63)
         check_range("producer_epoch", producer_epoch, 15)
         check_range("coordinator_epoch", coordinator_epoch, 31)
@@ -156,6 +160,8 @@ class LogWriter:
             producer_epoch=producer_epoch,
             commit=commit,
             coordinator_epoch=coordinator_epoch,
+            timestamp_type=self._config.timestamp_type,
+            append_time_ms=now_ms,
         )
         self._appender.write_checked(marker, 1, now_ms=now_ms)
         return OffsetRange(start, self.next_offset)

@@ -106,6 +106,13 @@ class Oracle:
         """Return what the cleaner's manager would clean; `checkpoint` None stands for a log never cleaned."""
         return self.call("cleanable", directory, "-" if checkpoint is None else checkpoint, now_ms, **options)[0]
 
+    def mark(
+        self, directory: Path, producer_id: int, epoch: int, timestamp_ms: int, *, commit: bool, **options: object
+    ) -> dict[str, Any]:
+        """End a transaction as a leader does that the coordinator told so; options: leaderEpoch, lat, now."""
+        kind = "COMMIT" if commit else "ABORT"
+        return self.call("mark", directory, producer_id, epoch, kind, timestamp_ms, **options)[0]
+
     def call(
         self, command: str, *words: object, timeout: float = CALL_SECONDS, **options: object
     ) -> list[dict[str, Any]]:

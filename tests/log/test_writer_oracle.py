@@ -167,6 +167,21 @@ def test_kafka_reads_large_and_small_batches_of_every_codec(oracle, tmp_path, co
     assert [_bytes(record[3]) for batch in batches for record in batch["records"]] == values * 2
 
 
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("config", [CONFIGS[1], CONFIGS[2]], ids=["CreateTime", "LogAppendTime"])
+def test_markers_are_those_of_a_broker_byte_for_byte(oracle, tmp_path, config, commit):
+    ours, kafkas = tmp_path / "ours" / "marked-0", tmp_path / "kafkas" / "marked-0"
+    with kseg.create_log(ours, config=config, clock=lambda: NOW / 1000) as writer:
+        writer.append(pa.table({"value": [b"x"]}), producer_id=5, transactional=True)
+    shutil.copytree(ours, kafkas)
+    decided = NOW - 7000
+    oracle.mark(kafkas, 5, 0, decided, commit=commit, now=NOW, **settings_of(config))
+    with kseg.append_to(ours, config=config, clock=lambda: NOW / 1000) as writer:
+        writer.append_marker(5, commit=commit, timestamp_ms=decided)
+    name = f"{0:020d}.log"
+    assert (ours / name).read_bytes() == (kafkas / name).read_bytes()
+
+
 def test_kafka_answers_times_as_kseg_does(oracle, tmp_path):
     path = tmp_path / "log" / "written-0"
     write_random(path, 5, CONFIGS[0])
