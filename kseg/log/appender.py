@@ -20,7 +20,6 @@ from kseg.log.checkpoints import write_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.files import snapshot_offsets
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
-from kseg.log.producers import ProducerState
 from kseg.log.writer_open import FoundLog, stray_snapshots
 from kseg.log.writer_producers import ProducerFields, producer_fields
 from kseg.log.writer_segment import ActiveSegment
@@ -108,8 +107,7 @@ class Appender:
             raise LogError(message, path=str(self.directory), offset=int(table[t.BASE_OFFSET, row]))
         if (table[t.PRODUCER_ID] >= 0).any():
             # A trial on a copy: a broker refuses to load a log in which a producer left its open transaction.
-            trial = ProducerState.from_snapshot(self._producers.to_snapshot_bytes(), self.next_offset)
-            trial.add(table, table.shape[1])
+            self._producers.only(table[t.PRODUCER_ID]).add(table, table.shape[1])
 
     def write(self, data: t.Bytes, table: t.Table, *, now_ms: int) -> None:
         """Write batches that are known to be sound and in order, rolling where a segment is full."""
@@ -170,6 +168,7 @@ class Appender:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Whatever ends a change early leaves memory and disk apart: no further change is made then."""
+        self._session.check_process()
         if self._failed or self._closed:
             state = "closed" if self._closed else "unusable since a write failed"
             raise LogError(f"the writer is {state}", path=str(self.directory))
@@ -185,8 +184,15 @@ class Appender:
             self._active.flush()
 
     def close(self, *, now_ms: int) -> None:
-        """Finish durably, in this order: segment, snapshot, checkpoints, marker, lock; after a failure only let go."""
+        """Finish durably, in this order: segment, snapshot, checkpoints, marker, lock; after a failure only let go.
+
+        In a forked child it only closes the child's own file: the log is still its parent's to finish.
+        """
         if self._closed:
+            return
+        if not self._session.is_own:
+            self._closed = True
+            self._active.close()
             return
         try:
             if not self._failed:

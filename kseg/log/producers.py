@@ -67,17 +67,15 @@ class ProducerState:
 
     def _make_slots(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of the producers of rows, -1 for rows without one; producers not seen before get a slot."""
-        known = self._producers[native.PRODUCER_ID]
         wanted = np.unique(ids[ids >= 0])
-        fresh = wanted[~np.isin(wanted, known, assume_unique=True)]
+        fresh = wanted[~self._look_up(wanted)[1]]
         if len(fresh):
             grown = np.tile(np.array(_NEW_PRODUCER, np.int64)[:, None], len(fresh))
             grown[native.PRODUCER_ID] = fresh
             grown = np.concatenate([self._producers, grown], axis=1)
             self._producers = np.ascontiguousarray(grown[:, np.argsort(grown[native.PRODUCER_ID])])
             self._list_open()
-            known = self._producers[native.PRODUCER_ID]
-        return np.where(ids >= 0, np.searchsorted(known, ids), -1)
+        return np.where(ids >= 0, self._look_up(ids)[0], -1)
 
     def add(self, table: Table, rows: int, *, first_row: int = 0, strict: bool = True) -> None:
         """Replay `rows` rows, from `first_row` on, in the order of their offsets.
@@ -114,6 +112,24 @@ class ProducerState:
     def entries(self) -> list[ProducerEntry]:
         """All producers, by id."""
         return [ProducerEntry(*row) for row in self._producers.T.tolist()]
+
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        """One producer, if it is known."""
+        slots, known = self._look_up(np.array([producer_id], np.int64))
+        return ProducerEntry(*self._producers[:, slots[0]].tolist()) if known[0] else None
+
+    def only(self, producer_ids: NDArray[np.int64]) -> ProducerState:
+        """A copy that knows no other producers than these, to try out what rows of theirs would do."""
+        slots, known = self._look_up(np.unique(producer_ids))
+        return ProducerState(self.end_offset, self._producers[:, slots[known]])
+
+    def _look_up(self, producer_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Slots where producers are, or would be, and which of them are known."""
+        ids = self._producers[native.PRODUCER_ID]
+        slots = np.searchsorted(ids, producer_ids)
+        known = slots < len(ids)
+        known[known] = ids[slots[known]] == producer_ids[known]
+        return slots, known
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions without a marker, by first offset."""

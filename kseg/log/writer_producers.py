@@ -47,7 +47,7 @@ def producer_fields(
         return ProducerFields(producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False)
     check_range("producer_id", producer_id, 63)
     check_range("producer_epoch", producer_epoch, 15)
-    known = next((entry for entry in state.entries() if entry.producer_id == producer_id), None)
+    known = state.find(producer_id)
     if known is not None and known.txn_first_offset >= 0 and not transactional:
         raise LogError(f"producer {producer_id} has an open transaction", path=str(path))
     if base_sequence is None:

@@ -12,7 +12,7 @@ import os
 import threading
 from pathlib import Path
 
-from kseg.errors import LockedError
+from kseg.errors import LockedError, LogError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.lock import DirLock
 from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
@@ -68,6 +68,25 @@ class WriteSession:
             _open[key] = shared
         self._shared: _Shared | None = shared
         self._changed = False
+        self._process = os.getpid()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process took the lock itself; a forked child has its parent's object, but not its lock."""
+        return self._process == os.getpid()
+
+    def check_process(self) -> None:
+        """Refuse a change by a forked child.
+
+        Raises:
+            LogError: The session was begun before the fork.
+        """
+        if not self.is_own:
+            raise LogError(
+                f"process {self._process} opened {self.tp} for writing, and a forked child cannot go on with it",
+                path=self._log_dir,
+                hint="open the log in the process that writes it",
+            )
 
     @property
     def _log_dir(self) -> str:
@@ -111,10 +130,13 @@ class WriteSession:
                     update_checkpoint(self._log_dir, kind, {self.tp: end_offset})
 
     def end(self, *, failed: bool) -> None:
-        """Give the share back; the last one puts the marker back if nobody failed. A second call does nothing."""
+        """Give the share back; the last one puts the marker back if nobody failed. A second call does nothing.
+
+        Nor does a call in a forked child.
+        """
         with _guard:
             shared, self._shared = self._shared, None
-            if shared is None:
+            if shared is None or not self.is_own:
                 return
             shared.partitions.discard(str(self.tp))
             shared.failed |= failed and self._changed

@@ -168,3 +168,26 @@ def test_rebuilt_state_equals_kafkas_own_recovery(oracle, tmp_path, seed):
     snapshot = copy / f"{state.end_offset:020d}.snapshot"
     assert set(parse_snapshot(snapshot.read_bytes())) == set(state.entries())
     assert [list(entry) for entry in epochs.entries] == loaded["epochs"]
+
+
+@given(logs())
+def test_one_producer_is_found_as_in_the_list_and_a_copy_of_some_goes_on_alike(rows):
+    half = len(rows) // 2
+    table = make_table(rows)
+    whole = ProducerState()
+    whole.add(table, half, strict=False)
+    listed = {entry.producer_id: entry for entry in whole.entries()}
+    for producer_id in (-1, 0, 1, 2, 3, 7, 8, 2**40, 2**62):
+        assert whole.find(producer_id) == listed.get(producer_id)
+    later = table[columns.PRODUCER_ID, half : len(rows)]
+    some = whole.only(later)
+    assert some.entries() == [entry for entry in whole.entries() if entry.producer_id in later]
+    outcomes = []
+    for state in (some, whole):
+        try:
+            state.add(table, len(rows) - half, first_row=half)
+            outcomes.append(None)
+        except LogError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+    assert some.entries() == [entry for entry in whole.entries() if entry.producer_id in later]

@@ -62,6 +62,40 @@ def test_the_marker_is_away_while_any_writer_is_open(tmp_path):
     assert marker.read_bytes() == b'{"version":0,"brokerEpoch":7}'
 
 
+FORK = """
+import os, sys
+import pyarrow as pa
+import kseg
+
+rows = pa.table({"value": [b"x"]})
+with kseg.create_log(sys.argv[1]) as writer:
+    writer.append(rows)
+    child = os.fork()
+    if child == 0:
+        mark = lambda: writer.append_marker(1, commit=True)
+        for change in (lambda: writer.append(rows), writer.flush, writer.roll, mark):
+            try:
+                change()
+            except kseg.LogError as error:
+                assert "forked child" in str(error), error
+            else:
+                os._exit(1)
+        writer.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not os.path.exists(sys.argv[2]), "the child put the marker back"
+    writer.append(rows)
+"""
+
+
+def test_a_forked_child_cannot_write_and_leaves_the_log_to_its_parent(tmp_path):
+    marker = tmp_path / ".kafka_cleanshutdown"
+    marker.write_bytes(b"clean")
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "a-0"), str(marker)], check=True)
+    assert marker.read_bytes() == b"clean"
+    assert sum(batch.num_rows for batch in kseg.open_log(tmp_path / "a-0").read()) == 2
+
+
 def test_a_failed_write_is_taken_back_and_the_marker_stays_away(tmp_path, monkeypatch):
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b"clean")
     writer = kseg.create_log(tmp_path / "a-0", clock=clock)
