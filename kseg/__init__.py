@@ -28,6 +28,7 @@ from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
 if TYPE_CHECKING:
     from kseg.datasource import schema_registry
     from kseg.datasource.scan import scan
+    from kseg.exporting.job import export
     from kseg.log.config import LogConfig
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
@@ -63,6 +64,7 @@ __all__ = [
     "__version__",
     "append_to",
     "create_log",
+    "export",
     "open_dir",
     "open_log",
     "retain",
@@ -78,6 +80,7 @@ _HOMES = {
     "RetentionReport": "kseg.retention.report",
     "append_to": "kseg.log.writer",
     "create_log": "kseg.log.writer",
+    "export": "kseg.exporting.job",
     "open_dir": "kseg.log.logdir",
     "open_log": "kseg.log.partition",
     "retain": "kseg.retention.job",

@@ -15,11 +15,13 @@ Names of columns are not checked here: which there are depends on `view` and `co
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from kseg.errors import OptionError
 from kseg.option_limits import (
@@ -66,9 +68,11 @@ __all__ = [
     "AtTime",
     "AtTimes",
     "End",
+    "Paths",
     "SourceOptions",
     "Start",
     "compile_topic_pattern",
+    "option_map",
     "parse_source_options",
 ]
 
@@ -76,6 +80,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 Corrupt = Literal["fail", "skip", "column"]
 Reset = Literal["earliest", "latest", "none"]
 NoMatch = Literal["error", "latest"]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 View = Literal["records", "batches", "segments", "offsets", "groups", "transactions", "topics"]
 
 VIEWS: Final = ("records", "batches", "segments", "offsets", "groups", "transactions", "topics")
@@ -168,6 +173,21 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         ignored=tuple(ignored),
         notes=_notes(given, ignored, streaming=streaming),
     )
+
+
+def option_map(
+    path: Paths, topics: str | Sequence[str] | None, columns: Sequence[str] | None, options: dict[str, Any]
+) -> dict[str, str]:
+    """The option map of a call in Python: paths, topics and columns, and options by name, underscores for dots."""
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    found = {"paths": json.dumps([os.fspath(one) for one in paths])}
+    if topics is not None:
+        found["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
+    if columns is not None:
+        found["columns"] = ",".join(columns)
+    for name, value in options.items():
+        found[name.replace("_", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
 
 
 def compile_topic_pattern(text: str) -> re.Pattern[str]:

@@ -16,7 +16,8 @@ from kseg.storage import Entries, Entry, Writable, byte_view
 
 
 @contextlib.contextmanager
-def _arrow_errors(path: str) -> Iterator[None]:
+def arrow_errors(path: str) -> Iterator[None]:
+    """Turn what pyarrow and its stores raise inside into a StorageError that names `path`."""
     try:
         yield
     except StorageError:
@@ -40,14 +41,14 @@ class ArrowFile:
         self.path = path
         self._store = store
         self.size, self.identity = store.identify(path)
-        with _arrow_errors(path):
+        with arrow_errors(path):
             self._file = store.filesystem.open_input_file(path)
 
     def refresh(self) -> int:
         """See RandomFile; objects do not grow, but a file behind a URI may: it is opened again then."""
         size, identity = self._store.identify(self.path)
         if size != self.size:
-            with _arrow_errors(self.path):
+            with arrow_errors(self.path):
                 self._file.close()
                 self._file = self._store.filesystem.open_input_file(self.path)
             self.size, self.identity = size, identity
@@ -58,7 +59,7 @@ class ArrowFile:
         target = byte_view(view)
         wanted = min(target.nbytes, self.size - position)  # stores differ in what they say to a read past the end
         done = 0
-        with _arrow_errors(self.path):
+        with arrow_errors(self.path):
             while done < wanted:
                 part = self._file.read_at(wanted - done, position + done)
                 if not part:
@@ -76,7 +77,7 @@ class ArrowFile:
 
     def close(self) -> None:
         """See RandomFile."""
-        with _arrow_errors(self.path):
+        with arrow_errors(self.path):
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -104,18 +105,18 @@ class ArrowStore:
             raise StorageError("is a directory", path=path)
         etag = None
         if self._fsspec is not None:
-            with _arrow_errors(path):
+            with arrow_errors(path):
                 details = self._fsspec.info(path)
             etag = details.get("ETag") or details.get("etag")
         return info.size or 0, str(etag) if etag else f"{info.mtime_ns}:{info.size}"
 
     def _info(self, path: str) -> pafs.FileInfo:
-        with _arrow_errors(path):
+        with arrow_errors(path):
             return self.filesystem.get_file_info(path)
 
     def list(self, path: str) -> Entries:
         """See Store."""
-        with _arrow_errors(path):
+        with arrow_errors(path):
             infos = self.filesystem.get_file_info(pafs.FileSelector(path))
         entries = [_entry(info) for info in infos if info.base_name]
         return sorted(entries, key=lambda entry: entry.name)
@@ -127,7 +128,7 @@ class ArrowStore:
 
     def read(self, path: str, limit: int | None = None) -> bytes:
         """See Store."""
-        with _arrow_errors(path), self.filesystem.open_input_file(path) as file:
+        with arrow_errors(path), self.filesystem.open_input_file(path) as file:
             return bytes(file.read() if limit is None else file.read(limit))
 
     def open(self, path: str) -> ArrowFile:

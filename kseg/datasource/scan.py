@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,9 +12,7 @@ from kseg.datasource.planning import check_supported, plan_read
 from kseg.datasource.spark_schema import arrow_schema, record_schema
 from kseg.errors import OptionError
 from kseg.log.plan import Split
-from kseg.options import parse_source_options
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+from kseg.options import Paths, option_map, parse_source_options
 
 
 def scan(
@@ -37,7 +33,7 @@ def scan(
         columns: Any columns of the source, in any order; by default those of the Kafka source.
         options: Options of the source by their names with underscores for dots, such as `startingOffsets="earliest"`.
     """
-    parsed = parse_source_options(_option_map(path, topics, columns, options))
+    parsed = parse_source_options(option_map(path, topics, columns, options))
     check_supported(parsed)
     if parsed.view != "records":
         raise OptionError(f"scan reads records; use spark.read.format('kseg') for view={parsed.view}")
@@ -46,20 +42,6 @@ def scan(
     count = max(len(tasks), 1)
     reader = _task_reader(tasks, arrow_schema(schema), parsed.max_read_bytes_per_second)
     return spark.range(0, count, 1, count).mapInArrow(reader, schema)
-
-
-def _option_map(
-    path: Paths, topics: str | Sequence[str] | None, columns: Sequence[str] | None, options: dict[str, Any]
-) -> dict[str, str]:
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    found = {"paths": json.dumps([os.fspath(one) for one in paths])}
-    if topics is not None:
-        found["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
-    if columns is not None:
-        found["columns"] = ",".join(columns)
-    for name, value in options.items():
-        found[name.replace("_", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
 
 
 def _task_reader(

@@ -13,8 +13,8 @@ with `failOnDataLoss=false` left out and reported. Holes inside a log (compactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kseg.errors import DataLossError, LogError, OptionError
 from kseg.internal import consumer_offsets
@@ -75,7 +75,11 @@ class ResolvedRanges:
 
 
 def resolve_ranges(
-    options: SourceOptions, logs: Sequence[Log], *, offset_logs: Sequence[Log] | None = None
+    options: SourceOptions,
+    logs: Sequence[Log],
+    *,
+    offset_logs: Sequence[Log] | None = None,
+    resume: Mapping[TopicPartition, int] | None = None,
 ) -> ResolvedRanges:
     """Resolve the ranges of a batch read.
 
@@ -83,16 +87,24 @@ def resolve_ranges(
         logs: The partitions to read, as `select_logs` gives them.
         offset_logs: Partitions of `__consumer_offsets`, for a start at a group; found in the options' paths and beside
             the logs unless given.
+        resume: Where partitions go on that were read before: how the options start does not hold for these, and an
+            end before that is nothing to read.
 
     Raises:
         OptionError: The options do not name the partitions that are read, or a start is behind its end.
         DataLossError: Offsets that were asked for are not there, and `failOnDataLoss` is set.
     """
-    starts = resolve_starts(options, logs, offset_logs=offset_logs)
+    resume = resume or {}
+    fresh = [log for log in logs if partition_of(log) not in resume]
+    starts = resolve_starts(_start_of_others(options, resume), fresh, offset_logs=offset_logs) if fresh else {}
     ends = _resolve(options, options.ending, logs, starting=False)
     ranges, losses = [], []
     for log in logs:
         tp = partition_of(log)
+        if tp in resume:
+            starts[tp] = resume[tp]
+            if ends[tp] < starts[tp] and ends[tp] != visible_end(log, options):
+                continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
         if wanted.start < wanted.end:
@@ -100,6 +112,15 @@ def resolve_ranges(
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
     return ResolvedRanges(tuple(ranges), tuple(losses), len(logs) - len(ranges))
+
+
+def _start_of_others(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:
+    match options.starting:
+        case AtOffsets(values):
+            return replace(options, starting=AtOffsets({tp: at for tp, at in values.items() if tp not in resume}))
+        case AtTimes(values):
+            return replace(options, starting=AtTimes({tp: at for tp, at in values.items() if tp not in resume}))
+    return options
 
 
 def resolve_starts(

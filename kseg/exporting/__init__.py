@@ -1,0 +1,1 @@
+"""Topics to Parquet, written from Arrow inside the tasks of a plan."""
