@@ -156,8 +156,8 @@ class _Run:
 
     def _is_committed(self, manifest: Manifest) -> bool:
         """Whether the manifest is there, although the call that put it failed."""
-        names = {entry.name for entry in self._target.list(manifest.name.rpartition("/")[0])}
-        return manifest.name.rpartition("/")[2] in names
+        last = read_last_manifest(self._target)
+        return last is not None and last.id == manifest.id
 
     def _stage(
         self, plan: ExportPlan, options: SourceOptions, spark: Any, progress: Progress, staging: str

@@ -140,10 +140,10 @@ class _OpenFile:
         """Bytes that were written."""
         return int(self._sink.tell())
 
-    def write(self, table: pa.Table) -> None:
-        """Write a row group."""
+    def write(self, table: pa.Table, group_rows: int) -> None:
+        """Write rows, in row groups of at most so many."""
         with arrow_errors(self.place):
-            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            self._writer.write_table(table, row_group_size=group_rows)
         self.rows += table.num_rows
 
     def close(self) -> None:
@@ -192,14 +192,15 @@ class _FileSet:
             self._write(max(self._waiting, key=lambda one: self._waiting[one].size))
 
     def _write(self, key: tuple[str, int]) -> None:
-        """Write what waits as a row group, and close the file if it is large enough now."""
+        """Write what waits, as a rule as one row group, and close the file if it is large enough now."""
         waiting = self._waiting[key]
         table = pa.Table.from_batches(waiting.batches).select(self._schema.names)
         self._waiting_bytes -= waiting.size
         self._waiting[key] = _Waiting()
         file = self._open.pop(key, None) or self._create(key)
         self._open[key] = file
-        file.write(table)
+        groups = -(-waiting.size // (2 * self._settings.row_group_bytes))  # of a batch that is larger than a group
+        file.write(table, -(-table.num_rows // groups))
         if file.size >= self._settings.file_bytes:
             self._close(key)
 

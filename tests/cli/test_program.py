@@ -116,7 +116,7 @@ def test_an_interrupt_is_quiet(tmp_path):
 
 def test_an_empty_directory(tmp_path):
     for verb in VERBS:
-        answer = run(verb, tmp_path)
+        answer = run(verb, tmp_path, *([tmp_path.with_name("target")] if verb == "export" else []))
         assert (answer.status, answer.data) == (2, b"")
         assert answer.messages.startswith("kseg: no ")
 

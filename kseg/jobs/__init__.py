@@ -1,0 +1,1 @@
+"""Files for spark-submit: the jobs of the command line, on the session that spark-submit sets up."""
