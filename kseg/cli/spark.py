@@ -17,16 +17,13 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def spark_session(args: argparse.Namespace) -> Iterator[Any]:
-    """The session that --spark asks for, stopped at the end; None without it."""
+    """The session that --spark asks for; None without it."""
     if args.spark is None:
         yield None
         return
     try:
-        from kseg.datasource.session import get_session
+        from kseg.datasource.session import open_session
     except ImportError as error:
         raise OptionError(f"--spark needs pyspark: {error}", hint="pip install 'kseg[spark]'") from None
-    session = get_session(args.spark)
-    try:
+    with open_session(args.spark) as session:
         yield session
-    finally:
-        session.stop()

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from pyspark.sql import SparkSession
 
 
-def get_session(master: str) -> SparkSession:
-    """The session of this process, or a new one; an empty master leaves the choice to Spark's own settings."""
+@contextlib.contextmanager
+def open_session(master: str) -> Iterator[SparkSession]:
+    """A session for a block: one that is there already, or a new one, which is stopped at the end.
+
+    An empty master leaves the choice to Spark's own settings, as spark-submit makes them.
+    """
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        yield found
+        return
     builder: SparkSession.Builder = SparkSession.builder
     builder = builder.appName("kseg")
-    return (builder.master(master) if master else builder).getOrCreate()
+    session = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

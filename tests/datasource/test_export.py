@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import kseg
+from kseg.jobs import export as job
 from tests.datasource.test_golden_reads import expected, found
 from tests.exporting.lake import append, data_files, make_log, offsets, rows
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("folder", ["before", "cleaned"])
+@pytest.mark.parametrize(
+    ("folder", "isolation"),
+    [("before", "read_uncommitted"), ("before", "read_committed"), ("cleaned", "read_committed")],
+)
 def test_golden_topics_read_back_with_spark_are_the_source_s_rows(spark, tmp_path, folder, isolation):
     report = kseg.export(
         spark, GOLDEN / folder, tmp_path / "lake", includeHeaders=True, kafka_isolation_level=isolation,
@@ -68,10 +70,9 @@ def test_an_error_of_a_task_is_the_error_of_the_call(spark, tmp_path):
     assert data_files(target) == []
 
 
-def test_the_job_runs_on_a_session_of_its_own(spark, tmp_path):
+def test_the_job_runs_on_the_session_that_is_there(spark, tmp_path, capsysbinary):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
-    command = [sys.executable, "-m", "kseg.jobs.export", str(logs), str(target), "--spark", "local[1]", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    assert '"rows":30' in done.stdout.splitlines()[-1]
-    assert len(data_files(target)) == 1
+    assert job.main([str(logs), str(target), "--json"]) == 0
+    assert json.loads(capsysbinary.readouterr().out)["rows"] == 30
+    assert offsets(target) == [("a", 0, i) for i in range(30)]
+    assert spark.range(3).count() == 3, "it goes on"
