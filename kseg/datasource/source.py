@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructField, StructType
 
 from kseg.datasource.spark_schema import check_schema, record_schema
+from kseg.datasource.table_options import recall_options, remember_options
 from kseg.errors import OptionError
 from kseg.options import SourceOptions, parse_source_options
 
@@ -33,15 +34,18 @@ class KsegDataSource(DataSource):
             from kseg.views.registry import get_view
 
             found = from_arrow_schema(get_view(options.view).schema)
-            return found if options.columns is None else StructType([_field(found, name) for name in options.columns])
-        return record_schema(options.columns, include_headers=options.include_headers)
+            if options.columns is not None:
+                found = StructType([_field(found, name) for name in options.columns])
+        else:
+            found = record_schema(options.columns, include_headers=options.include_headers)
+        return remember_options(found, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`: a user's own may name any of them, in any order."""
         from kseg.datasource.planning import check_supported
         from kseg.datasource.reader import RecordReader, ViewReader
 
-        options = self._parsed()
+        options = parse_source_options(recall_options(schema, self.options))
         check_supported(options)
         if options.view != "records":
             return ViewReader(options, schema)
@@ -52,7 +56,7 @@ class KsegDataSource(DataSource):
         """A reader that follows the logs; views are for batch reads."""
         from kseg.datasource.stream import KsegStreamReader
 
-        options = parse_source_options(self.options, streaming=True)
+        options = parse_source_options(recall_options(schema, self.options), streaming=True)
         if options.corrupt != "fail":
             raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
         if options.view != "records":
@@ -63,15 +67,12 @@ class KsegDataSource(DataSource):
     def _parsed_for_any_read(self) -> SourceOptions:
         """Options where Spark does not say whether the read is a streaming one; the readers check them strictly."""
         try:
-            return self._parsed()
+            return parse_source_options(self.options)
         except OptionError as error:
             try:
                 return parse_source_options(self.options, streaming=True)
             except OptionError:
                 raise error from None
-
-    def _parsed(self) -> SourceOptions:
-        return parse_source_options(self.options)
 
 
 def _field(schema: StructType, name: str) -> StructField:

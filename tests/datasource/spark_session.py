@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
     """Return the variables that Spark and its Python workers need, for this process or for one that a test starts."""
     paths = [str(_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # where local-cluster's workers find what they start
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -63,7 +63,10 @@ def start_session(folder: Path, settings: Mapping[str, str] | None = None, maste
     builder = SparkSession.builder
     for name, value in {**configuration(folder, master), **(settings or {})}.items():
         builder = builder.config(name, value)
-    with mock.patch.dict(os.environ, environment()):  # the JVM and this context take them over while they start
+    variables = environment()
+    if master.startswith("local-cluster"):
+        variables["SPARK_HOME"] = str(_home_of_workers(folder))
+    with mock.patch.dict(os.environ, variables):  # the JVM and this context take them over while they start
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -83,6 +86,15 @@ def session_conf(spark: SparkSession, **settings: str) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, value)
+
+
+def _home_of_workers(folder: Path) -> Path:
+    """A SPARK_HOME of links: a cluster's workers write below theirs, which is not to be pyspark's own folder."""
+    home = folder / "home"
+    home.mkdir(parents=True)
+    for name in ("bin", "jars", "python", "sbin"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
 
 
 def _jars_or_none() -> list[Path]:

@@ -1,0 +1,44 @@
+"""The options of a table in Spark's catalog: kept in the table's schema, because Spark does not hand them to a read.
+
+For `CREATE TABLE ... USING kseg OPTIONS (...)` Spark asks for the schema with all options, stores that schema, and later
+reads the table with no options at all but those of `SELECT ... FROM table WITH (...)`. A column's metadata are part of
+the stored schema, so the options travel in those of the first column.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+_KEY = "kseg.options"
+# Spark adds properties of the table to the options; a name that begins with "option." is a second copy of an option
+_PROPERTIES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location", "collation"})
+_JAVA_FILE = "file:/"
+
+
+def remember_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with the options in it where a table is being created, else the schema as it is."""
+    if "provider" not in options or not schema.fields:
+        return schema
+    kept = {
+        name: _file_uri(value) if name == "path" else value
+        for name, value in options.items()
+        if name not in _PROPERTIES and not name.startswith("option.")
+    }
+    first, *others = schema.fields
+    metadata = {**(first.metadata or {}), _KEY: json.dumps(kept, sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def recall_options(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a read: those that a table was created with, and over them those that the read itself names."""
+    kept = next((field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})), "{}")
+    return {**json.loads(kept), **options}
+
+
+def _file_uri(path: str) -> str:
+    """A local path that Spark has put the way Java writes URIs: `file:/data` is `file:///data`."""
+    is_java = path.startswith(_JAVA_FILE) and not path.startswith("file://")
+    return f"file:///{path.removeprefix(_JAVA_FILE)}" if is_java else path

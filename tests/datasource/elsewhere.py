@@ -1,0 +1,63 @@
+"""Run the workload on a Spark that a test process cannot hold beside its own: `python -m tests.datasource.elsewhere`.
+
+`cluster` has executors in JVMs of their own, `connect` a client and a server that talk gRPC. Results go to a JSON file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.datasource.spark_session import configuration, environment, start_session
+from tests.datasource.workload import kernel_counts, run_steps
+
+
+def on_cluster(data: str, folder: Path, daemon: str | None = None) -> dict[str, Any]:
+    """Two executors of one core; the kernels' origins first, while the workers are fresh."""
+    settings = {"spark.python.daemon.module": daemon} if daemon else {}
+    spark = start_session(folder, settings, master="local-cluster[2,1,1024]")
+    began = time.monotonic()
+    kernels = kernel_counts(spark, data)
+    first_task = time.monotonic() - began
+    results = {} if daemon else run_steps(spark, data, folder)
+    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is one of them
+    spark.stop()
+    return {"kernels": kernels, "executors": executors, "first_task_seconds": first_task, **results}
+
+
+def on_warm_cluster(data: str, folder: Path) -> dict[str, Any]:
+    """The same with workers that kseg's daemon forks."""
+    return on_cluster(data, folder, "kseg.datasource.daemon")
+
+
+def through_connect(data: str, folder: Path) -> dict[str, Any]:
+    """A server in a JVM of its own, which Spark's client starts for `local`."""
+    from pyspark.sql import SparkSession
+
+    os.environ.update(environment())
+    builder = SparkSession.builder
+    for name, value in configuration(folder).items():
+        if name != "spark.master":
+            builder = builder.config(name, value)
+    spark = builder.remote("local[2]").getOrCreate()
+    results = run_steps(spark, data, folder)
+    results["client"] = type(spark).__module__
+    spark.stop()
+    return results
+
+
+PLACES = {"cluster": on_cluster, "warm": on_warm_cluster, "connect": through_connect}
+
+
+def main(place: str, data: str, folder: str) -> None:
+    """Run, and leave `results.json` in the folder."""
+    results = PLACES[place](data, Path(folder))
+    Path(folder, "results.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
