@@ -12,12 +12,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decode, encode, memory, seek
+from benchmarks import decode, encode, memory, seek, spark, time_range
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
 
-BENCHMARKS = {"decode": decode.run, "encode": encode.run, "memory": memory.run, "seek": seek.run}
+BENCHMARKS = {
+    "decode": decode.run,
+    "encode": encode.run,
+    "memory": memory.run,
+    "seek": seek.run,
+    "range": time_range.run,
+    "spark": spark.run,
+}
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:

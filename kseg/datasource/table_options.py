@@ -1,8 +1,8 @@
 """The options of a table in Spark's catalog: kept in the table's schema, because Spark does not hand them to a read.
 
-For `CREATE TABLE ... USING kseg OPTIONS (...)` Spark asks for the schema with all options, stores that schema, and later
-reads the table with no options at all but those of `SELECT ... FROM table WITH (...)`. A column's metadata are part of
-the stored schema, so the options travel in those of the first column.
+For `CREATE TABLE ... USING kseg OPTIONS (...)` Spark asks for the schema with all options, stores that schema, and
+later reads the table with no options at all but those of `SELECT ... FROM table WITH (...)`. A column's metadata are
+part of the stored schema, so the options travel in those of the first column.
 """
 
 from __future__ import annotations

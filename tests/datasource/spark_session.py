@@ -46,6 +46,7 @@ def configuration(folder: Path, master: str = "local[2]") -> dict[str, str]:
         "spark.driver.extraJavaOptions": _SMALL_JVM,
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
+        "spark.executor.extraJavaOptions": _SMALL_JVM,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -53,8 +53,11 @@ class Broker:
     for a stray one: to place files, create the topic, stop, replace the files but not `partition.metadata`, start.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, jvm: Sequence[str] = _SMALL_JVM
+    ) -> None:
         """Write the configuration and format the storage; raises Missing without Java or the jars."""
+        self._jvm = tuple(jvm)
         self.folder = folder
         self.data_dir = folder / "data"
         self.log_file = folder / "server.log"
@@ -79,7 +82,7 @@ class Broker:
         """Start and wait until it answers; a failure shows the end of its log."""
         if self._process is not None:
             raise BrokerError("the broker runs already")
-        command = [java(), *_SMALL_JVM]
+        command = [java(), *self._jvm]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-cp", self._class_path]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen([*command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log)

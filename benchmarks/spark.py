@@ -1,0 +1,205 @@
+"""Whole topics through Spark: kseg on the broker's files against Spark's Kafka connector on the broker itself.
+
+One session, one broker, one topic of two partitions. Contestants take turns. Seconds are those of the wall clock,
+since a query keeps many threads of several processes busy; those that the same query takes on an empty topic are taken
+off on both sides. The processor seconds of Spark's JVM and of its Python workers stand beside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kseg
+from benchmarks import data
+from benchmarks.measure import Contestant, Goal, compare
+from benchmarks.processes import cpu_seconds, descendants
+from tests.datasource.spark_session import start_session
+from tests.kafka.broker import Broker
+from tests.kafka.connector import connector_jars
+
+RECORDS = int(os.environ.get("KSEG_SPARK_RECORDS", "20000000"))
+QUICK_RECORDS = 2_000_000
+ROUNDS = 4
+PARTITIONS = 2
+FULL, EMPTY = "bench", "empty"
+LEAST_SECONDS = 0.001  # what is left of a run when the empty one was no faster
+_JVM = ("-Xmx1g", "-XX:+UseG1GC")
+
+Query = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Timed:
+    """A query on the full and on the empty topic, and what its runs took."""
+
+    name: str
+    query: Query
+    full: list[float] = field(default_factory=list)
+    empty: list[float] = field(default_factory=list)
+    jvm_cpu: list[float] = field(default_factory=list)
+    python_cpu: list[float] = field(default_factory=list)
+
+    def run(self, jvm: int) -> None:
+        """Run on the empty topic, then on the full one."""
+        self.empty.append(_timed(lambda: self.query(EMPTY)))
+        before = {pid: cpu_seconds(pid) for pid in [jvm, *descendants(jvm)]}
+        self.full.append(_timed(lambda: self.query(FULL)))
+        used = {pid: cpu_seconds(pid) - before.get(pid, 0.0) for pid in [jvm, *descendants(jvm)]}
+        self.jvm_cpu.append(used.pop(jvm))
+        self.python_cpu.append(sum(used.values()))
+
+    def contestant(self, records: int) -> Contestant:
+        """As something to compare: the seconds without those of the empty query."""
+        least = min(self.empty)
+        seconds = [max(one - least, LEAST_SECONDS) for one in self.full]
+        return Contestant(self.name, lambda: records, records=records, seconds=seconds)
+
+    def facts(self, records: int) -> dict[str, Any]:
+        """Figures for the result file."""
+        return {
+            "full_seconds": [round(one, 3) for one in self.full],
+            "empty_seconds": [round(one, 3) for one in self.empty],
+            "jvm_cpu_seconds_per_million": round(min(self.jvm_cpu) / records * 1e6, 4),
+            "python_cpu_seconds_per_million": round(min(self.python_cpu) / records * 1e6, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where everything is."""
+
+    spark: SparkSession
+    broker: Broker
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        """The broker's log directory."""
+        return str(self.broker.data_dir)
+
+    @property
+    def jvm(self) -> int:
+        """Spark's process."""
+        return int(self.spark.sparkContext._gateway.proc.pid)
+
+    def connector(self, topic: str) -> DataFrame:
+        """The topic by Spark's own source."""
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.broker.address)
+        return reader.option("subscribe", topic).load()
+
+    def source(self, topic: str, **options: str) -> DataFrame:
+        """The topic by format("kseg")."""
+        return self.spark.read.format("kseg").option("subscribe", topic).options(**options).load(self.path)
+
+
+def _timed(action: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def _drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _cases(place: Place, records: int) -> Iterator[tuple[str, float, Query, Query]]:
+    """Name, goal, what kseg does, what the connector does."""
+
+    def count_by_connector(topic: str) -> None:
+        _check(topic, place.connector(topic).count(), records)
+
+    def count_by_headers(topic: str) -> None:
+        counted = place.source(topic, view="batches", columns="count").selectExpr("sum(count)").first()
+        _check(topic, (counted and counted[0]) or 0, records)
+
+    def all_by_connector(topic: str) -> None:
+        _drain(place.connector(topic))
+
+    yield "format", 4.0, lambda topic: _drain(place.source(topic)), all_by_connector
+    yield "scan", 5.0, lambda topic: _drain(kseg.scan(place.spark, place.path, topics=topic)), all_by_connector
+    yield (
+        "scan-offset",
+        12.0,
+        lambda topic: _drain(kseg.scan(place.spark, place.path, topics=topic, columns=["offset"])),
+        lambda topic: _drain(place.connector(topic).select("offset")),
+    )
+    yield "count-batches", 50.0, count_by_headers, count_by_connector
+    if hasattr(kseg, "export"):
+        yield "export", 6.0, lambda topic: _export(place, topic), lambda topic: _export_by_connector(place, topic)
+
+
+def _check(topic: str, found: int, records: int) -> None:
+    if found != (records if topic == FULL else 0):
+        raise ValueError(f"{topic}: counted {found} records")
+
+
+def _export(place: Place, topic: str) -> None:
+    target = place.folder / "exported"
+    shutil.rmtree(target, ignore_errors=True)
+    kseg.export(place.spark, place.path, str(target), topics=topic)
+
+
+def _export_by_connector(place: Place, topic: str) -> None:
+    target = place.folder / "exported"
+    shutil.rmtree(target, ignore_errors=True)
+    frame = place.connector(topic).selectExpr("*", "to_date(timestamp) AS day")
+    frame.write.partitionBy("topic", "day").option("compression", "zstd").parquet(str(target))
+
+
+@contextmanager
+def _place(records: int) -> Iterator[Place]:
+    """A broker with the topics, and a session."""
+    connector_jars()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kseg-bench-")))
+        (folder / "broker").mkdir()
+        broker = Broker(folder / "broker", jvm=_JVM)
+        with broker:
+            broker.create_topic(FULL, PARTITIONS, {"retention.ms": -1})
+            broker.create_topic(EMPTY)
+        _fill(broker, records)
+        stack.enter_context(broker)
+        settings = {"spark.driver.extraJavaOptions": "", "spark.driver.memory": "3g"}
+        spark = start_session(folder / "spark", settings)
+        stack.callback(spark.stop)
+        yield Place(spark, broker, folder)
+
+
+def _fill(broker: Broker, records: int) -> None:
+    """Append the records while the broker is down: batches of 16 KiB, as producers send them, with lz4."""
+    block = data.make_records(200_000, 100)
+    for partition in range(PARTITIONS):
+        with kseg.append_to(broker.partition_dir(FULL, partition)) as writer:
+            left = records // PARTITIONS
+            while left:
+                part = block.slice(0, min(left, block.num_rows))
+                writer.append(part, codec="lz4", batch_bytes=16 << 10)
+                left -= part.num_rows
+
+
+def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A row per way to read."""
+    records = QUICK_RECORDS if quick else RECORDS
+    with _place(records) as place:
+        for name, goal, ours, theirs in _cases(place, records):
+            if only not in name:
+                continue
+            both = [Timed("kseg", ours), Timed("connector", theirs)]
+            for _ in range(1 + ROUNDS):
+                for one in both:
+                    one.run(place.jvm)
+            for one in both:  # the first round compiled code and started workers
+                one.full, one.empty = one.full[1:], one.empty[1:]
+                one.jvm_cpu, one.python_cpu = one.jvm_cpu[1:], one.python_cpu[1:]
+            result = compare([one.contestant(records) for one in both], [Goal("connector", goal)])
+            yield {"case": name, **result, "details": {one.name: one.facts(records) for one in both}}
