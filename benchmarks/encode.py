@@ -73,7 +73,7 @@ def reach_limit(pieces: list[pa.RecordBatch], options: BatchOptions) -> Callable
             if options.codec is not Codec.NONE:
                 out = packed
                 compress.pack_batches(
-                    int(options.codec), copied, table, one.count, out, functions.addresses, functions.scratch
+                    int(options.codec), copied, table, 0, one.count, out, 0, functions.addresses, functions.scratch
                 )
             native.write_headers(out, table, one.count)
         return sum(int(one.table[t.COUNT].sum()) for one in plain)

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from kseg.errors import OptionError
-from kseg.format.codec import check_level, compress_batches, pack_functions
+from kseg.format.codec import check_level, compress_batches, compressed_bound, pack_functions
 from kseg.format.columns import EncoderInput, encoder_input
 from kseg.native import encode, records
 from kseg.native import table as t
 from kseg.types import Codec, TimestampType
 
 BATCH_BYTES = 256 << 10
+GROUP_BYTES = 256 << 10
 MAX_COUNT = 0x7FFFFFFF
 MARKER_VALUE_VERSION = b"\x00\x00"
 
@@ -159,11 +161,7 @@ def _encode(
         limits[encode.FIXED_BASE_TIMESTAMP] = 1
         limits[encode.GIVEN_BASE_TIMESTAMP] = options.delete_horizon_ms
     table = t.new_table(source.rows)
-    out = np.empty(source.encoded_bound(source.rows), np.uint8)
-    count = encode.fill_batches(
-        source.columns, source.rows, source.keys, source.values, source.header_columns, source.header_keys,
-        source.header_values, limits, out, table,
-    )  # fmt: skip
+    out, count = _fill(source, options, limits, table)
     table = np.ascontiguousarray(table[:, :count])
     _fill_shared(table, options)
     if last_offset is not None:
@@ -173,12 +171,31 @@ def _encode(
     if options.base_sequence >= 0 and count:
         spans = table[t.LAST_OFFSET] - table[t.BASE_OFFSET] + 1  # a sequence counts on by a batch's own offsets
         table[t.BASE_SEQUENCE] = (options.base_sequence + np.cumsum(spans) - spans) & MAX_COUNT
-    if options.codec is not Codec.NONE:
-        out = compress_batches(out, table, pack_functions(options.codec, options.level))
     _check_sizes(table)
     encode.write_headers(out, table, count)
     end = int(table[t.POSITION, -1] + table[t.SIZE, -1]) if count else 0
     return EncodedBatches(out[:end], table)
+
+
+def _fill(
+    source: EncoderInput, options: BatchOptions, limits: NDArray[np.int64], table: t.Table
+) -> tuple[t.Bytes, int]:
+    """Encode and compress all rows, a group of batches at a time, so that what is compressed is still in the cache."""
+    plain = np.empty(source.encoded_bound(source.rows), np.uint8)
+    is_packed = options.codec is not Codec.NONE
+    limits[encode.STOP_BYTES] = GROUP_BYTES if is_packed else 1 << 62
+    out = np.empty(compressed_bound(plain.size, source.rows), np.uint8) if is_packed else plain
+    functions = pack_functions(options.codec, options.level) if is_packed else None
+    row = batches = end = 0
+    while row < source.rows:
+        row, filled = encode.fill_batches(
+            source.columns, source.rows, source.keys, source.values, source.header_columns, source.header_keys,
+            source.header_values, limits, plain, table, row, batches,
+        )  # fmt: skip
+        if functions is not None:
+            end = compress_batches(plain, table, range(batches, filled), out, end, functions)
+        batches = filled
+    return out, batches
 
 
 def _fill_shared(table: t.Table, options: BatchOptions) -> None:

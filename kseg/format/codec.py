@@ -301,17 +301,20 @@ def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:
     return out[:end].tobytes()
 
 
-def compress_batches(data: Bytes, table: Table, functions: PackFunctions) -> Bytes:
-    """Compress the records of encoded batches; positions and sizes in the table follow."""
-    rows = table.shape[1]
-    room = int(table[SIZE].sum())
-    out = np.empty(packed_bound(room) + BLOCK_SLACK * rows, np.uint8)
-    done, end = pack_batches(int(functions.codec), data, table, rows, out, functions.addresses, functions.scratch)
-    if done < rows:
+def compress_batches(data: Bytes, table: Table, rows: range, out: Bytes, at: int, functions: PackFunctions) -> int:
+    """Compress the records of encoded batches to `out[at:]`, and return the end; positions and sizes follow."""
+    codec, addresses = int(functions.codec), functions.addresses
+    done, end = pack_batches(codec, data, table, rows.start, rows.stop, out, at, addresses, functions.scratch)
+    if done < rows.stop:
         raise UnsupportedError(
             f"the {functions.codec.label} library could not compress a batch of {table[SIZE, done]} bytes"
         )
-    return out[:end]
+    return int(end)
+
+
+def compressed_bound(size: int, batches: int) -> int:
+    """Bytes that are enough for so many batches of `size` bytes in all, whatever the codec."""
+    return int(packed_bound(size)) + BLOCK_SLACK * batches
 
 
 def block_checksum(data: bytes) -> int:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from kseg.native._jit import inlined, kernel
 from kseg.native.codecs import GZIP, LZ4, SNAPPY, XERIAL_HEADER
 from kseg.native.deflate import STREAM_WORDS, deflate_member
@@ -107,14 +105,13 @@ def pack_payload(codec: int, data: Any, start: int, end: int, out: Any, at: int,
 
 @kernel
 def pack_batches(
-    codec: int, data: Any, table: Any, rows: int, out: Any, functions: Any, scratch: Any
+    codec: int, data: Any, table: Any, first_row: int, end_row: int, out: Any, at: int, functions: Any, scratch: Any
 ) -> tuple[int, int]:
-    """Compress each row's records into `out`, behind room for its header; POSITION and SIZE follow.
+    """Compress each row's records to `out[at:]`, behind room for its header; POSITION and SIZE follow.
 
-    Return (row where it stopped, end of what was written): all rows unless a library failed.
+    Return (row where it stopped, end of what was written): `end_row` unless a library failed.
     """
-    at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
-    for row in range(rows):
+    for row in range(first_row, end_row):
         start = table[POSITION, row]
         end = _pack(
             codec, data, start + HEADER_SIZE, start + table[SIZE, row], out, at + HEADER_SIZE, functions, scratch
@@ -124,4 +121,4 @@ def pack_batches(
         table[POSITION, row] = at
         table[SIZE, row] = end - at
         at = end
-    return rows, at
+    return end_row, at

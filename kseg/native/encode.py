@@ -57,7 +57,8 @@ BATCH_RECORDS: Final = 1
 FIXED_BASE_TIMESTAMP: Final = 2  # 1: `limits[GIVEN_BASE_TIMESTAMP]` is the base of the deltas, else the first record's
 GIVEN_BASE_TIMESTAMP: Final = 3
 GIVEN_BASE_OFFSET: Final = 4  # -1: the first record's
-LIMITS: Final = 5
+STOP_BYTES: Final = 5  # no batch is begun behind so many bytes
+LIMITS: Final = 6
 
 MAX_DELTA: Final = 0x7FFFFFFF
 RECORD_OVERHEAD: Final = (
@@ -109,19 +110,22 @@ def _write_headers(
 @kernel
 def fill_batches(
     columns: Any, rows: int, keys: Any, values: Any, header_columns: Any, header_keys: Any, header_values: Any,
-    limits: Any, out: Any, table: Any,
-) -> int:  # fmt: skip
-    """Encode records into `out`, cut into batches; return how many batches.
+    limits: Any, out: Any, table: Any, first_row: int, first_batch: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Encode records from `first_row` on into `out`, cut into batches; they go into `table` from `first_batch` on.
+
+    Return the next record and the next batch: it stops behind the last record, or at limits[STOP_BYTES], but not before
+    one batch is done.
 
     `out` has room for everything: RECORD_OVERHEAD for each record, HEADER_OVERHEAD for each record header,
     HEADER_SIZE for each batch, and all the bytes. Of `table`, position, size, offsets, timestamps and count are
     filled.
     """
-    batch = -1
+    batch = first_batch - 1
     at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     base_offset = 0
     base_timestamp = 0
-    for row in range(rows):
+    for row in range(first_row, rows):
         offset = int(columns[OFFSET, row])
         timestamp = int(columns[TIMESTAMP, row])
         tail = (
@@ -131,12 +135,14 @@ def fill_batches(
         )
         body = 0
         fits = False
-        if batch >= 0:
+        if batch >= first_batch:
             delta = offset - base_offset
             body = 1 + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(delta) + tail
             size = at - table[POSITION, batch] + varint_size(body) + body
             fits = size <= limits[BATCH_BYTES] and table[COUNT, batch] < limits[BATCH_RECORDS] and delta <= MAX_DELTA
         if not fits:
+            if batch >= first_batch and at >= limits[STOP_BYTES]:
+                return row, batch + 1
             batch += 1
             base_offset = offset if limits[GIVEN_BASE_OFFSET] < 0 else int(limits[GIVEN_BASE_OFFSET])
             base_timestamp = int(limits[GIVEN_BASE_TIMESTAMP]) if limits[FIXED_BASE_TIMESTAMP] else timestamp
@@ -158,7 +164,7 @@ def fill_batches(
         table[LAST_OFFSET, batch] = offset
         table[COUNT, batch] += 1
         table[MAX_TIMESTAMP, batch] = max(table[MAX_TIMESTAMP, batch], np.int64(timestamp))
-    return batch + 1
+    return rows, batch + 1
 
 
 @kernel

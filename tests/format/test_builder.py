@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import OptionError
+from kseg.format import builder
 from kseg.format.builder import BatchOptions, encode_batch, encode_batches, encode_marker
 from kseg.native import table as t
 from kseg.types import Codec, TimestampType
@@ -193,3 +194,16 @@ def test_options_that_are_refused(wrong):
 def test_options_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         BatchOptions().codec = Codec.GZIP
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.label)
+@pytest.mark.parametrize("group_bytes", [1, 700, 5000])
+def test_groups_that_are_compressed_together_do_not_show(codec, group_bytes, monkeypatch):
+    values = [b"value %d " % (number % 17) * (number % 50) for number in range(300)]
+    options = BatchOptions(codec=codec, batch_records=7, producer_id=3, producer_epoch=0, base_sequence=5)
+    rows = pa.record_batch({"value": values})
+    whole = encode_batches(rows, first_offset=40, options=options, now_ms=9)
+    monkeypatch.setattr(builder, "GROUP_BYTES", group_bytes)
+    grouped = encode_batches(rows, first_offset=40, options=options, now_ms=9)
+    assert grouped.data.tobytes() == whole.data.tobytes()
+    assert (grouped.table == whole.table).all()

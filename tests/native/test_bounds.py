@@ -143,10 +143,10 @@ def test_the_encoder_keeps_to_the_room_that_it_asks_for():
         columns[records.KEY_LENGTH], columns[records.VALUE_LENGTH] = size, -1
         needed = t.HEADER_SIZE + encode.RECORD_OVERHEAD + size
         out = Guarded(2 * PAGE).array(needed)
-        limits = np.array([1 << 30, 1 << 30, 0, 0, -1], np.int64)
+        limits = np.array([1 << 30, 1 << 30, 0, 0, -1, 1 << 62], np.int64)
         table = t.new_table(1)
         empty = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)
-        assert encode.fill_batches(columns, 1, key, key, empty, key, key, limits, out, table) == 1
+        assert encode.fill_batches(columns, 1, key, key, empty, key, key, limits, out, table, 0, 0) == (1, 1)
         table[t.ATTRIBUTES] = 0
         encode.write_headers(out, table, 1)
 

@@ -97,7 +97,7 @@ def test_runs_of_batches(codec, lists):
     out = np.zeros(sum(61 + int(native.packed_bound(int(size) - 61)) for size in table[t.SIZE]), np.uint8)
     functions = FUNCTIONS[codec]
     stopped, end = native.pack_batches(
-        int(codec), as_array(plain), table, len(lists), out, functions.addresses, functions.scratch
+        int(codec), as_array(plain), table, 0, len(lists), out, 0, functions.addresses, functions.scratch
     )
     assert stopped == len(lists)
     assert end == table[t.POSITION, -1] + table[t.SIZE, -1]

@@ -50,7 +50,7 @@ def encode(records, *, batch_bytes=1 << 30, batch_records=1 << 30, base_timestam
             header_columns[:, seen] = (*header_keys.add(key), *header_values.add(value))
             seen += 1
     fixed = base_timestamp is not None
-    limits = np.array([batch_bytes, batch_records, fixed, base_timestamp or 0, base_offset], np.int64)
+    limits = np.array([batch_bytes, batch_records, fixed, base_timestamp or 0, base_offset, 1 << 62], np.int64)
     size = sum(len(fields.data) for fields in (keys, values, header_keys, header_values))
     room = (
         size
@@ -61,10 +61,11 @@ def encode(records, *, batch_bytes=1 << 30, batch_records=1 << 30, base_timestam
     out = np.full(room + GUARD, 0xEE, np.uint8)
     table = t.new_table(len(records))
     table[:] = -1
-    count = native.fill_batches(
+    done, count = native.fill_batches(
         columns, len(records), keys.array(), values.array(), header_columns, header_keys.array(), header_values.array(),
-        limits, out, table,
+        limits, out, table, 0, 0,
     )  # fmt: skip
+    assert done == len(records)
     assert bytes(out[room:]) == b"\xee" * GUARD, "wrote past the room that is said to be enough"
     return out, table, count
 
