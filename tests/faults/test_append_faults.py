@@ -11,11 +11,12 @@ import kseg
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
-from tests.faults.disk import each_fault
+from tests.faults.disk import End, each_fault
 from tests.faults.forgetful import each_crash
-from tests.log.written import clock, numbered
+from tests.faults.kill import killed
+from tests.log.written import START, clock, numbered
 from tests.reference.rows import records_of
-from tests.scale import counts
+from tests.scale import FACTOR, counts
 
 TP = TopicPartition("a", 0)
 CONFIG = kseg.LogConfig(segment_bytes=1500, index_interval_bytes=300)
@@ -57,6 +58,16 @@ def append_and_roll(folder, promise):
     promise(end)
 
 
+def create(folder, promise):
+    with kseg.create_log(folder / "b-0", config=CONFIG, clock=clock) as writer:
+        writer.append(numbered(20), batch_records=4)
+        writer.flush()
+        promise(writer.next_offset)
+        writer.append(numbered(5, start=20))
+        end = writer.next_offset
+    promise(end)
+
+
 @pytest.fixture(scope="module")
 def whole(start, tmp_path_factory):
     """The records that are there if nothing fails."""
@@ -91,6 +102,29 @@ def test_every_operation_can_fail(start, whole, tmp_path):
     assert each_fault(start, append_and_roll, lambda *left: check_log(*left, whole), folder=tmp_path) > 150
 
 
+def check_created(folder, end):
+    """The new log is a beginning of the whole, or not there yet; whatever there is can be written on."""
+    path, least = folder / "b-0", max(end.promised, default=0)
+    if not path.exists():
+        assert not least
+        return
+    if (folder / MARKER).exists() and any(path.iterdir()):
+        assert kseg.open_log(path).end_offset == 25
+        assert not any(segment.needs_rebuild for segment in kseg.open_log(path).segments)
+    with kseg.append_to(path, config=CONFIG, clock=clock) as writer:
+        next_offset = writer.next_offset
+        writer.append(numbered(1))
+    assert next_offset >= least
+    rows = read_all(kseg.open_log(path))
+    assert [row.offset for row in rows] == list(range(next_offset + 1))
+    assert [row.timestamp - START for row in rows[:-1]] == list(range(next_offset))
+
+
+def test_every_operation_of_a_new_log_can_fail(start, tmp_path):
+    assert each_fault(start, create, check_created, folder=tmp_path) > 80
+    assert each_crash(start, create, check_created, folder=tmp_path, states=("all", "synced", "ordered")) > 30
+
+
 def test_whatever_the_disk_forgets(start, whole, tmp_path):
     options = {"states": ("all", "synced", "ordered"), "tries": counts(2)}
     assert each_crash(start, append_and_roll, lambda *left: check_log(*left, whole), folder=tmp_path, **options) > 60
@@ -112,3 +146,11 @@ def test_kafka_loads_whatever_the_disk_forgets(oracle, start, whole, tmp_path):
 
     options = {"states": ("synced", "ordered", "any"), "tries": counts(1), "seed": 1}
     assert each_crash(start, append_and_roll, check, folder=tmp_path, **options) > 60
+
+
+@pytest.mark.parametrize("number", range(9, 40, max(1, 15 // FACTOR)))
+def test_a_killed_process(start, whole, tmp_path, number):
+    """Its lock dies with it."""
+    shutil.copytree(start, tmp_path / "log")
+    assert killed("tests.faults.test_append_faults", "append_and_roll", tmp_path / "log", number)
+    check_log(tmp_path / "log", End("kill"), whole)

@@ -11,11 +11,12 @@ import kseg
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
-from tests.faults.disk import each_fault
+from tests.faults.disk import End, each_fault
 from tests.faults.forgetful import each_crash
+from tests.faults.kill import killed
 from tests.log.written import START, clock, names, numbered
 from tests.reference.rows import records_of
-from tests.scale import counts
+from tests.scale import FACTOR, counts
 
 TP = TopicPartition("a", 0)
 OTHER = TopicPartition("b", 1)
@@ -129,3 +130,11 @@ def test_kafka_loads_whatever_the_disk_forgets(oracle, start, whole, tmp_path, j
         check_kept(folder, end, whole, target)
 
     assert each_crash(start, job, check, folder=tmp_path, seed=1) > 30
+
+
+@pytest.mark.parametrize("number", range(9, 60, max(1, 25 // FACTOR)))
+def test_a_killed_process(start, whole, tmp_path, final_names, number):
+    """Its lock dies with it."""
+    shutil.copytree(start, tmp_path / "log")
+    assert killed("tests.faults.test_retain_faults", "retain_none", tmp_path / "log", number)
+    check_all(tmp_path / "log", End("kill"), whole, END, final_names[END], retain_none)

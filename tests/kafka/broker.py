@@ -67,7 +67,7 @@ class Broker:
         self.address = f"127.0.0.1:{port}"
         self._write_config(controller_port, settings or {})
         cluster_id = base64.urlsafe_b64encode(b"kseg" + uuid.uuid4().bytes[4:]).rstrip(b"=").decode()
-        _run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
+        run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
 
     def __enter__(self) -> Self:
         self.start()
@@ -216,10 +216,11 @@ class Broker:
 def dump_log_segments(files: Iterable[Path], *flags: str) -> str:
     """Return what Kafka's DumpLogSegments prints for files (`--deep-iteration`, `--index-sanity-check`, ...)."""
     names = ",".join(str(file) for file in files)
-    return _run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names, *flags)
+    return run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names, *flags)
 
 
-def _run_tool(main_class: str, *arguments: str) -> str:
+def run_tool(main_class: str, *arguments: str) -> str:
+    """Run one of Kafka's command-line tools; return what it printed."""
     command = [java(), *_SMALL_JVM, "-cp", class_path(kafka_libs()), main_class, *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if answer.returncode != 0:
