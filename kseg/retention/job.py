@@ -58,7 +58,7 @@ def retain(
 ) -> RetentionReport:
     """Delete old segments by Kafka's rules for retention (`kseg.retention.plan`).
 
-    What cannot be known is refused, and the report says why (docs/retention.md, "Whose settings hold"). Internal topics
+    What cannot be known is refused, and the report says why (docs/settings.md, "What is refused"). Internal topics
     are touched only where they are named, tiered topics not at all.
 
     Args:
