@@ -23,7 +23,7 @@ from kseg.log.checkpoints import (
     write_leader_epochs,
 )
 from kseg.log.config import LogConfig
-from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.partition import Log
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
@@ -55,6 +55,21 @@ def doomed_files(log: Log, plan: RetentionPlan) -> list[DoomedFile]:
     ]
 
 
+def leftover_files(log: Log) -> list[tuple[str, int]]:
+    """Names and sizes of what belongs to no segment any more, as a broker or a job leaves it that ends too soon.
+
+    These are `.deleted` files, and indexes and snapshots before the first segment. A broker deletes them when it starts.
+    """
+    first = log.segments[0].base_offset
+    named = [(entry, parse_segment_file(entry.name)) for entry in log.store.list(log.directory)]
+    return [
+        (entry.name, entry.size)
+        for entry, name in named
+        if name is not None
+        and (name.state is FileState.DELETED or (name.state is FileState.LIVE and name.base_offset < first))
+    ]
+
+
 def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now_ms: int) -> None:
     """Do what a plan says; the session is that of the log, which was listed while it was held.
 
@@ -66,18 +81,20 @@ def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now
     read_checkpoint(LocalStore(), str(directory.parent), CheckpointKind.LOG_START)
     epochs = read_leader_epochs(LocalStore(), str(directory))
     files = doomed_files(log, plan)
+    leftovers = leftover_files(log)
     producers = log.producers() if plan.new_base_offset is not None else []
     session.begin_changes()
     if plan.new_base_offset is not None:
         snapshot = directory / segment_file_name(plan.new_base_offset, FileKind.SNAPSHOT)
         durable.publish(snapshot, format_snapshot(producers))
         ActiveSegment.create(directory, plan.new_base_offset, LogConfig(), now_ms=now_ms).seal(TxnIndex.parse(b""))
-    _move_start(directory, session, epochs, plan.start_offset)
+    if plan.doomed:
+        _move_start(directory, session, epochs, plan.start_offset)
     for file in files:
         durable.rename(_path(directory, file, FileState.LIVE), _path(directory, file, FileState.DELETED))
     durable.fsync_dir(directory)
-    for file in files:
-        durable.unlink(_path(directory, file, FileState.DELETED))
+    for name in {**dict(leftovers), **{_path(directory, file, FileState.DELETED).name: 0 for file in files}}:
+        durable.unlink(directory / name)
     durable.fsync_dir(directory)
     log.refresh()
     if log.segments[0].base_offset == plan.start_offset:  # as a broker writes it: only what the names do not tell

@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from kseg.errors import JobError, KsegError, LockedError, OptionError
+from kseg.errors import JobError, KsegError, OptionError
+from kseg.log.checkpoints import read_leader_epochs
 from kseg.log.lock import DirLock
 from kseg.log.logdir import open_dir
 from kseg.log.names import FileState, parse_segment_file
@@ -17,7 +18,7 @@ from kseg.log.partition import Log
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
-from kseg.retention.apply import apply_retention, doomed_files
+from kseg.retention.apply import apply_retention, doomed_files, leftover_files
 from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, plan_retention
 from kseg.retention.report import DeletedSegment, PartitionRetention, RetentionReport
 from kseg.settings.source import SettingsSource, named_topic
@@ -117,8 +118,9 @@ class _Run:
         try:
             known = self._known(log)
             with self._session(log) as session:
+                log = Log(log.store, log.directory, options=log.options)  # as it is now that nobody else changes it
                 plan, done = self._plan(log, known)
-                if session is not None and plan.doomed:
+                if session is not None and (plan.doomed or done.leftover_bytes):
                     self._apply(log, plan, session, so_far)
             self._done.append(done)
         except _RefusedError as refused:
@@ -154,7 +156,7 @@ class _Run:
 
     @contextmanager
     def _session(self, log: Log) -> Iterator[WriteSession | None]:
-        """The right to change the partition, which is listed again once it is held; None for a dry run."""
+        """The right to change the partition; None for a dry run."""
         if self._dry_run:
             yield None
             return
@@ -165,7 +167,6 @@ class _Run:
         session = WriteSession(directory.parent, tp)
         failed = True
         try:
-            log.refresh()
             yield session
             failed = False
         finally:
@@ -177,17 +178,24 @@ class _Run:
             if name is not None and name.state in (FileState.SWAP, FileState.CLEANED):
                 raise _refused(log, "a replacement of segments was interrupted here: recover it first")
         try:
+            self._check_sidecars(log)
             facts = LogFacts(log.start_offset, log.end_offset, log.high_watermark)
             if log.segments[-1].next_offset < log.start_offset:
                 raise _refused(log, "its log start is behind its last record: recover it first")
             plan = plan_retention(log.segments, facts, known.limits, now_ms=self._now_ms)
-            if plan.new_base_offset is not None and log.segments[-1].sound_size < log.segments[-1].size:
-                raise _refused(log, "bytes behind its last record are no batch: recover it first")
+            if plan.new_base_offset is not None:
+                log.producers()  # they go into a snapshot: what stands against that is told before anything changes
+                if log.segments[-1].sound_size < log.segments[-1].size:
+                    raise _refused(log, "bytes behind its last record are no batch: recover it first")
             return plan, _described(log, plan, known)
-        except LockedError:
-            raise
         except KsegError as error:
             raise _refused(log, str(error), is_damage=True) from error
+
+    def _check_sidecars(self, log: Log) -> None:
+        """Refuse where a checkpoint cannot be read: a high watermark that is not known would protect nothing."""
+        for problem in log.checkpoints.problems:
+            raise problem
+        read_leader_epochs(log.store, log.directory)
 
     def _apply(
         self, log: Log, plan: RetentionPlan, session: WriteSession, so_far: Callable[[], RetentionReport]
@@ -209,7 +217,7 @@ class _Run:
             tuple(dict.fromkeys(self._refusals)),
             len(deleted),
             sum(segment.bytes for segment in deleted),
-            sum(segment.freed_bytes for segment in deleted),
+            sum(segment.freed_bytes for segment in deleted) + sum(done.leftover_bytes for done in self._done),
             seconds,
         )
 
@@ -237,6 +245,7 @@ def _described(log: Log, plan: RetentionPlan, known: _Known) -> PartitionRetenti
             )
             for base, rule in plan.doomed
         ),
+        sum(size for _, size in leftover_files(log)),
         known.values,
         known.origins,
     )

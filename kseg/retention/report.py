@@ -44,6 +44,7 @@ class PartitionRetention:
 
     Attributes:
         rolled_to: Base offset of the empty segment that was made because all others went, else None.
+        leftover_bytes: Of files that belonged to no segment any more (`.deleted` ones mostly), and are gone now too.
         settings: What held, by Kafka's names; an unknown limit is None, and was not applied.
         origins: Who said so.
     """
@@ -55,6 +56,7 @@ class PartitionRetention:
     start_offset: int
     rolled_to: int | None
     deleted: tuple[DeletedSegment, ...]
+    leftover_bytes: int
     settings: dict[str, Any]
     origins: dict[str, str]
 
@@ -67,7 +69,7 @@ class RetentionReport(Report):
         partitions: Those that were looked at, by topic and number.
         refusals: Topics and partitions that were left alone, and why.
         segments: How many segments went.
-        log_bytes: What their log files had; `freed_bytes` is with indexes and snapshots.
+        log_bytes: What their log files had; `freed_bytes` is with indexes and snapshots, and with what was left over.
     """
 
     dry_run: bool
@@ -104,4 +106,7 @@ class RetentionReport(Report):
             f"{self.segments} segment{'' if self.segments == 1 else 's'} {done} in {len(self.partitions)} "
             f"partition{'' if len(self.partitions) == 1 else 's'}, {format_size(self.freed_bytes)} {freed}"
         )
+        leftover = sum(found.leftover_bytes for found in self.partitions)
+        if leftover:
+            summary += f", {format_size(leftover)} of it left over from before"
         return [*table, summary, *(f"refused: {refusal}" for refusal in self.refusals)]

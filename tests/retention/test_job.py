@@ -10,7 +10,8 @@ import sys
 import pytest
 
 import kseg
-from kseg.errors import LockedError, OptionError
+from kseg import durable
+from kseg.errors import JobError, LockedError, OptionError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
@@ -231,3 +232,42 @@ def test_mtime_counts_where_no_record_has_a_timestamp(tmp_path, golden):
     limits = DELETE | {"retention.ms": 1000}
     assert kseg.retain(copy, settings=limits, now_ms=START + 1000).segments == 0
     assert kseg.retain(copy, settings=limits, now_ms=START + 1001).segments == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["log-start-offset-checkpoint", "replication-offset-checkpoint", "orders-0/leader-epoch-checkpoint"],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_checkpoint_that_cannot_be_read_stops_it(tmp_path, name, dry_run):
+    directory = make_log(tmp_path)
+    (tmp_path / name).write_text("0\n1\nwhat\n")
+    (refusal,) = kseg.retain(directory, settings=DELETE, dry_run=dry_run).refusals
+    assert refusal.is_damage
+    assert name.rpartition("/")[2] in refusal.reason
+    assert bases(directory) == [0, 10, 20, 30]
+
+
+def test_a_failure_is_told_with_what_was_done_before(tmp_path, monkeypatch):
+    make_log(tmp_path, "bills-0")
+    directory = make_log(tmp_path)
+    (tmp_path / MARKER).write_bytes(b"clean")
+    unlink = durable.unlink
+
+    def fail(path, **options):
+        if str(path).endswith(".deleted") and "orders" in str(path):
+            raise StorageError("the disk is gone", path=str(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(durable, "unlink", fail)
+    with pytest.raises(JobError, match="the disk is gone") as caught:
+        kseg.retain(tmp_path, topics=["orders", "bills"], settings=DELETE)
+    assert [(done.topic, len(done.deleted)) for done in caught.value.report.partitions] == [("bills", 4)]
+    assert not (tmp_path / MARKER).exists()  # a broker has to look
+    monkeypatch.undo()
+    left = sum(path.stat().st_size for path in directory.glob("*.deleted"))
+    report = kseg.retain(directory, settings=DELETE, dry_run=True)
+    assert (report.segments, report.freed_bytes, report.partitions[0].leftover_bytes) == (0, left, left)
+    assert kseg.retain(directory, settings=DELETE).freed_bytes == left
+    assert names(directory, "*.deleted") == []
+    assert bases(directory) == [40]
