@@ -13,7 +13,7 @@ from typing import Final
 
 from kseg import durable
 from kseg.index.epoch import LeaderEpochs
-from kseg.index.producer import format_snapshot
+from kseg.index.producer import ProducerEntry, format_snapshot
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import (
     CheckpointKind,
@@ -45,28 +45,30 @@ class DoomedFile:
 def doomed_files(log: Log, plan: RetentionPlan) -> list[DoomedFile]:
     """The files that a plan deletes, in the order in which a broker renames them."""
     sizes = {entry.name: entry.size for entry in log.store.list(log.directory) if not entry.is_dir}
-    snapshot_stays = plan.new_base_offset
     return [
         DoomedFile(base, kind, sizes[name])
         for base, _ in plan.doomed
         for kind in _KINDS
         if (name := segment_file_name(base, kind)) in sizes
-        and not (kind is FileKind.SNAPSHOT and base == snapshot_stays)
     ]
 
 
-def leftover_files(log: Log) -> list[tuple[str, int]]:
+def leftover_files(log: Log, plan: RetentionPlan) -> list[tuple[str, int]]:
     """Names and sizes of what belongs to no segment any more, as a broker or a job leaves it that ends too soon.
 
-    These are `.deleted` files, and indexes and snapshots before the first segment. A broker deletes them when it starts.
+    These are `.deleted` files, and indexes and snapshots before the first segment that stays. A broker that starts
+    deletes them.
     """
-    first = log.segments[0].base_offset
+    doomed = {base for base, _ in plan.doomed}
+    kept = [segment.base_offset for segment in log.segments if segment.base_offset not in doomed]
+    first = min(kept, default=plan.start_offset)
     named = [(entry, parse_segment_file(entry.name)) for entry in log.store.list(log.directory)]
+    orphans = {name for _, name in named if name and name.state is FileState.LIVE and name.base_offset < first}
+    orphans = {name for name in orphans if name.base_offset not in doomed}
     return [
         (entry.name, entry.size)
         for entry, name in named
-        if name is not None
-        and (name.state is FileState.DELETED or (name.state is FileState.LIVE and name.base_offset < first))
+        if name is not None and (name.state is FileState.DELETED or name in orphans)
     ]
 
 
@@ -78,27 +80,36 @@ def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now
         StorageError: A change failed. Every record that the plan keeps is still there, and the plan can be made anew.
     """
     directory = Path(log.directory)
-    read_checkpoint(LocalStore(), str(directory.parent), CheckpointKind.LOG_START)
+    starts = read_checkpoint(LocalStore(), str(directory.parent), CheckpointKind.LOG_START) or {}
     epochs = read_leader_epochs(LocalStore(), str(directory))
     files = doomed_files(log, plan)
-    leftovers = leftover_files(log)
+    leftovers = [name for name, _ in leftover_files(log, plan)]
     producers = log.producers() if plan.new_base_offset is not None else []
     session.begin_changes()
     if plan.new_base_offset is not None:
-        snapshot = directory / segment_file_name(plan.new_base_offset, FileKind.SNAPSHOT)
-        durable.publish(snapshot, format_snapshot(producers))
-        ActiveSegment.create(directory, plan.new_base_offset, LogConfig(), now_ms=now_ms).seal(TxnIndex.parse(b""))
+        _make_empty_segment(directory, plan.new_base_offset, producers, now_ms)
     if plan.doomed:
         _move_start(directory, session, epochs, plan.start_offset)
     for file in files:
         durable.rename(_path(directory, file, FileState.LIVE), _path(directory, file, FileState.DELETED))
     durable.fsync_dir(directory)
-    for name in {**dict(leftovers), **{_path(directory, file, FileState.DELETED).name: 0 for file in files}}:
+    for name in dict.fromkeys([_path(directory, file, FileState.DELETED).name for file in files] + leftovers):
         durable.unlink(directory / name)
     durable.fsync_dir(directory)
     log.refresh()
-    if log.segments[0].base_offset == plan.start_offset:  # as a broker writes it: only what the names do not tell
+    is_listed = bool(plan.doomed) or session.tp in starts
+    if is_listed and log.segments[0].base_offset == plan.start_offset:  # a broker lists only what names do not tell
         update_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {session.tp: None})
+
+
+def _make_empty_segment(directory: Path, base_offset: int, producers: list[ProducerEntry], now_ms: int) -> None:
+    """Roll: the producers' state first, then a segment to append to."""
+    durable.publish(directory / segment_file_name(base_offset, FileKind.SNAPSHOT), format_snapshot(producers))
+    segment = ActiveSegment.create(directory, base_offset, LogConfig(), now_ms=now_ms)
+    try:
+        segment.seal(TxnIndex.parse(b""))
+    finally:
+        segment.close()
 
 
 def _move_start(directory: Path, session: WriteSession, epochs: LeaderEpochs | None, start_offset: int) -> None:

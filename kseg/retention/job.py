@@ -245,7 +245,7 @@ def _described(log: Log, plan: RetentionPlan, known: _Known) -> PartitionRetenti
             )
             for base, rule in plan.doomed
         ),
-        sum(size for _, size in leftover_files(log)),
+        sum(size for _, size in leftover_files(log, plan)),
         known.values,
         known.origins,
     )
