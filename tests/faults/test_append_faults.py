@@ -68,13 +68,23 @@ def create(folder, promise):
     promise(end)
 
 
+def append_little(folder, promise):
+    with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
+        writer.append(numbered(3))
+        end = writer.next_offset
+    promise(end)
+
+
+def finished(start, job, folder):
+    """The records that are there if nothing fails."""
+    shutil.copytree(start, folder)
+    job(folder, lambda _: None)
+    return read_all(kseg.open_log(folder / "a-0"))
+
+
 @pytest.fixture(scope="module")
 def whole(start, tmp_path_factory):
-    """The records that are there if nothing fails."""
-    folder = tmp_path_factory.mktemp("whole") / "done"
-    shutil.copytree(start, folder)
-    append_and_roll(folder, lambda _: None)
-    return read_all(kseg.open_log(folder / "a-0"))
+    return finished(start, append_and_roll, tmp_path_factory.mktemp("whole") / "done")
 
 
 def read_all(log):
@@ -123,6 +133,18 @@ def check_created(folder, end):
 def test_every_operation_of_a_new_log_can_fail(start, tmp_path):
     assert each_fault(start, create, check_created, folder=tmp_path) > 80
     assert each_crash(start, create, check_created, folder=tmp_path, states=("all", "synced", "ordered")) > 30
+
+
+def test_a_torn_tail_is_cut_off_whatever_fails(start, tmp_path):
+    torn = tmp_path / "torn"
+    shutil.copytree(start, torn)
+    (torn / MARKER).unlink()
+    (log,) = (torn / "a-0").glob("*.log")
+    log.write_bytes(log.read_bytes() + log.read_bytes()[:80])  # the beginning of a batch, and one that was there before
+    little = finished(torn, append_little, tmp_path / "finished")
+    check = lambda *left: check_log(*left, little)  # noqa: E731
+    assert each_fault(torn, append_little, check, folder=tmp_path) > 50
+    assert each_crash(torn, append_little, check, folder=tmp_path, states=("all", "synced", "ordered")) > 10
 
 
 def test_whatever_the_disk_forgets(start, whole, tmp_path):
