@@ -120,7 +120,7 @@ class _Run:
             with self._session(log) as session:
                 log = Log(log.store, log.directory, options=log.options)  # as it is now that nobody else changes it
                 plan, done = self._plan(log, known)
-                if session is not None and (plan.doomed or done.leftover_bytes):
+                if session is not None and (plan.doomed or leftover_files(log, plan)):
                     self._apply(log, plan, session, so_far)
             self._done.append(done)
         except _RefusedError as refused:

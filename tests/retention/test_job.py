@@ -271,3 +271,12 @@ def test_a_failure_is_told_with_what_was_done_before(tmp_path, monkeypatch):
     assert kseg.retain(directory, settings=DELETE).freed_bytes == left
     assert names(directory, "*.deleted") == []
     assert bases(directory) == [40]
+
+
+def test_leftovers_without_a_byte_go_too(tmp_path):
+    directory = make_log(tmp_path)
+    (directory / f"{0:020d}.index.deleted").touch()
+    kseg.retain(directory, settings={"cleanup.policy": "compact"})
+    assert names(directory, "*.deleted") == []
+    assert bases(directory) == [0, 10, 20, 30]
+    assert log_starts(tmp_path) is None
