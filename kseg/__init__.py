@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kseg.datasource import schema_registry
     from kseg.datasource.scan import scan
     from kseg.exporting.job import export
+    from kseg.exporting.report import ExportReport
     from kseg.log.config import LogConfig
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
@@ -43,6 +44,7 @@ __all__ = [
     "Codec",
     "CorruptRecordError",
     "DataLossError",
+    "ExportReport",
     "FormatError",
     "IndexFileError",
     "KsegError",
@@ -73,6 +75,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ExportReport": "kseg.exporting.report",
     "Log": "kseg.log.partition",
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",

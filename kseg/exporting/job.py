@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kseg.datasource.planning import check_supported, warn_once
+from kseg.datasource.planning import warn_once
 from kseg.errors import KsegError, OptionError
 from kseg.exporting.manifest import ExportedRange, Manifest, read_last_manifest
 from kseg.exporting.plan import ExportPlan, plan_export
@@ -19,6 +19,7 @@ from kseg.exporting.report import ExportedPartition, ExportReport
 from kseg.exporting.settings import FILE_BYTES, ROW_GROUP_BYTES, ExportSettings, make_settings
 from kseg.exporting.target import Target, open_target, target_address
 from kseg.exporting.write import NONCE_FILE, ExportTask, StagedFile, export_task
+from kseg.log.walk import ReadOptions
 from kseg.options import Paths, SourceOptions, option_map, parse_source_options
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
@@ -96,7 +97,8 @@ def export(
 
 def _parse(given: dict[str, str]) -> SourceOptions:
     parsed = parse_source_options(given)
-    check_supported(parsed)
+    if parsed.corrupt != "fail":
+        raise OptionError(f"option corrupt is {parsed.corrupt!r}; damage ends an export")
     if parsed.view != "records":
         raise OptionError(f"option view is {parsed.view!r}; only records are exported")
     warn_once(parsed)
@@ -174,7 +176,7 @@ class _Run:
                 nonce=nonce,
                 run=self._number,
                 settings=self._settings,
-                max_bytes_per_second=options.max_read_bytes_per_second,
+                how=ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second),
             )
             for number, splits in enumerate(plan.tasks)
         ]

@@ -44,7 +44,8 @@ def cut_by_slot(batch: pa.RecordBatch, by: By | None) -> Iterator[tuple[int, pa.
     if by is None:
         yield UNKNOWN, batch
         return
-    times = batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=True)
+    column = batch.column("timestamp").view(pa.int64())
+    times = (column.fill_null(UNKNOWN) if column.null_count else column).to_numpy(zero_copy_only=True)
     first, last, unit = int(times.min()), int(times.max()), UNIT_MS[by]
     if first >= 0 and last < END_OF_CALENDAR_MS and first // unit == last // unit:
         yield first // unit, batch

@@ -54,7 +54,7 @@ class ExportTask:
     nonce: str
     run: int
     settings: ExportSettings
-    max_bytes_per_second: int | None = None
+    how: ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ def export_task(task: ExportTask) -> TaskResult:
     _check_place(target, task)
     files = _FileSet(target, task)
     rows: Counter[TopicPartition] = Counter()
-    schema, limits = task.settings.read_schema, ReadOptions(max_bytes_per_second=task.max_bytes_per_second)
+    schema = task.settings.read_schema
     try:
         for split in task.splits:
-            for batch in read_split(split, schema, limits):
+            for batch in read_split(split, schema, task.how):
                 rows[TopicPartition(split.topic, split.partition)] += batch.num_rows
                 for slot, piece in cut_by_slot(batch, task.settings.by):
                     files.add((split.topic, slot), piece)

@@ -131,6 +131,7 @@ def test_an_interrupt_is_quiet_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-c", code, "export", str(logs), str(target)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
     assert process.stdout.readline() == b"written\n"
+    assert call("export", logs, target).status == 3, "another export writes there"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")

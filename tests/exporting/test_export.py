@@ -281,6 +281,7 @@ def test_what_holds_for_a_target_cannot_change(tmp_path, changed):
         ({"columns": ["colour"]}, "unknown column 'colour'"),
         ({"columns": ["topic"]}, "columns names nothing but the topic"),
         ({"view": "batches"}, "only records are exported"),
+        ({"corrupt": "skip"}, "damage ends an export"),
         ({"startingOffsets": "latest"}, "cannot start at latest"),
     ],
 )

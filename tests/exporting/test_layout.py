@@ -15,6 +15,7 @@ from tests.exporting.lake import DAY, NEW_YEAR
 TIMES = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.integers(NEW_YEAR - 3 * DAY, NEW_YEAR + 3 * DAY),
+    st.none(),
     st.sampled_from([-1, 0, NEW_YEAR - 1, NEW_YEAR, END_OF_CALENDAR_MS - 1, END_OF_CALENDAR_MS]),
 )
 
@@ -22,6 +23,7 @@ TIMES = st.one_of(
 def plain_directory(time_ms, by):
     """The twin: by the calendar of Python."""
     try:
+        time_ms = -1 if time_ms is None else time_ms
         time = datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(milliseconds=time_ms)
     except OverflowError:
         time = None

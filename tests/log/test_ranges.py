@@ -319,3 +319,39 @@ def test_starts_of_a_stream(golden):
     for text, wanted in [("earliest", [0, 0]), ("latest", [1482, 1518]), (OFFSETS % (-1, 7), [1482, 7])]:
         options = parse_source_options(PLAIN | {"startingOffsets": text}, streaming=True)
         assert list(resolve_starts(options, logs).values()) == wanted
+
+
+# --- reads that go on -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "wanted"),
+    [
+        ({}, 700, [(700, 1482), PLAIN_1]),
+        ({}, 1482, [PLAIN_1]),
+        ({"startingOffsets": OFFSETS % (3, 9)}, 700, [(700, 1482), (9, 1518)]),
+        ({"startingOffsets": '{"plain":{"1":9}}'}, 700, [(700, 1482), (9, 1518)]),
+        ({"startingOffsetsByTimestamp": OFFSETS % (2**50, 1)}, 700, [(700, 1482), PLAIN_1]),
+        ({"endingOffsets": OFFSETS % (600, 5)}, 700, [(0, 5)]),
+        ({"endingOffsets": OFFSETS % (800, 5)}, 700, [(700, 800), (0, 5)]),
+    ],
+)
+def test_a_partition_that_was_read_before_goes_on_there(golden, options, first, wanted):
+    parsed = parse_source_options({"path": str(golden / "before"), **PLAIN, **options})
+    logs = select_logs(parsed.paths, parsed)
+    resolved = resolve_ranges(parsed, logs, resume={TopicPartition("plain", 0): first, TopicPartition("gone", 0): 3})
+    assert spans(resolved) == wanted
+    assert resolved.empty == 2 - len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("topic", "first", "message"),
+    [
+        ("plain", 2000, r"plain-0: offsets \[1482, 2000\) cannot be read: the log ends at 1482"),
+        ("retained", 2000, r"retained-0: offsets \[2000, 2921\) are gone: the log starts at 2921"),
+    ],
+)
+def test_what_comes_next_and_is_gone_is_data_loss(golden, topic, first, message):
+    parsed = parse_source_options({"path": str(golden / "before"), "subscribe": topic})
+    with pytest.raises(DataLossError, match=message):
+        resolve_ranges(parsed, select_logs(parsed.paths, parsed), resume={TopicPartition(topic, 0): first})
