@@ -21,6 +21,7 @@ from kseg.storage_arrow import ArrowStore, arrow_errors
 
 SIDE_DIR: Final = "_kseg"  # readers of Parquet directories pass over names that begin with an underscore
 CHECKED_BYTES: Final = 64 << 10
+_WRITE_BYTES: Final = 1 << 20
 
 
 class Target(Protocol):
@@ -121,7 +122,8 @@ class LocalTarget:
 
     def create(self, name: str) -> pa.NativeFile:
         """See Target."""
-        return pa.PythonFile(_DurableFile(self._root / name), mode="w")
+        file = pa.PythonFile(_DurableFile(self._root / name), mode="w")
+        return pa.BufferedOutputStream(file, _WRITE_BYTES)
 
     def move(self, source: str, name: str) -> None:
         """See Target."""
