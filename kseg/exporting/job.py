@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from kseg.datasource.planning import warn_once
@@ -19,6 +20,7 @@ from kseg.exporting.report import ExportedPartition, ExportReport
 from kseg.exporting.settings import FILE_BYTES, ROW_GROUP_BYTES, ExportSettings, make_settings
 from kseg.exporting.target import Target, open_target, target_address
 from kseg.exporting.write import NONCE_FILE, ExportTask, StagedFile, export_task
+from kseg.log.names import META_PROPERTIES_FILE
 from kseg.log.walk import ReadOptions
 from kseg.options import Paths, SourceOptions, option_map, parse_source_options
 from kseg.progress import SILENT, Progress
@@ -111,13 +113,16 @@ def _check_apart(address: str, options: SourceOptions) -> None:
     if not isinstance(store, LocalStore):
         return
     place = os.path.realpath(place)
+    inside = [path for path in (place, *map(str, Path(place).parents)) if Path(path, META_PROPERTIES_FILE).exists()]
     for path in options.paths:
         source, directory = open_store(path)
         directory = os.path.realpath(directory)
         if isinstance(source, LocalStore) and os.path.commonpath([place, directory]) == directory:
-            raise OptionError(
-                f"the target {address} is inside {path}, which is read", hint="give a directory elsewhere"
-            )
+            inside.append(path)
+    if inside:
+        raise OptionError(
+            f"target {address} is inside {inside[0]}, which holds logs", hint="give a directory elsewhere"
+        )
 
 
 def _read_state(target: Target, address: str, settings: ExportSettings) -> Manifest | None:

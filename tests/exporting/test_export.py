@@ -257,6 +257,16 @@ def test_a_target_inside_the_logs_is_refused(tmp_path, name):
     assert [path.name for path in logs.iterdir() if path.is_dir()] == ["a-0"]
 
 
+def test_a_target_beside_partitions_of_a_broker_is_refused(tmp_path):
+    logs = make_log(tmp_path / "logs")
+    kseg.export(None, logs / "a-0", logs / "lake")  # no broker's directory
+    shutil.rmtree(logs / "lake")
+    (logs / "meta.properties").write_text("version=1\n")
+    with pytest.raises(kseg.OptionError, match=r"logs/lake is inside .*logs, which holds logs"):
+        kseg.export(None, logs / "a-0", logs / "lake")
+    assert not (logs / "lake").exists()
+
+
 @pytest.mark.parametrize(
     "changed", [{"by": "hour"}, {"by": None}, {"columns": ["offset"]}, {"kafka_isolation_level": "read_committed"}]
 )
