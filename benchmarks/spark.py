@@ -38,39 +38,57 @@ _JVM = ("-Xmx1g", "-XX:+UseG1GC")
 Query = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run took: seconds on the wall, and of the processor by who used it."""
+
+    wall: float
+    jvm: float
+    python: float
+    broker: float
+
+    @classmethod
+    def of(cls, place: Place, action: Callable[[], None]) -> Cost:
+        """Run it once."""
+        jvm, broker = place.jvm, place.broker.pid
+        before = {pid: cpu_seconds(pid) for pid in [broker, jvm, *descendants(jvm)]}
+        began = time.perf_counter()
+        action()
+        wall = time.perf_counter() - began
+        used = {pid: cpu_seconds(pid) - before.get(pid, 0.0) for pid in [broker, jvm, *descendants(jvm)]}
+        return cls(wall, used.pop(jvm), broker=used.pop(broker), python=sum(used.values()))
+
+
 @dataclass(slots=True)
 class Timed:
     """A query on the full and on the empty topic, and what its runs took."""
 
     name: str
     query: Query
-    full: list[float] = field(default_factory=list)
-    empty: list[float] = field(default_factory=list)
-    jvm_cpu: list[float] = field(default_factory=list)
-    python_cpu: list[float] = field(default_factory=list)
+    full: list[Cost] = field(default_factory=list)
+    empty: list[Cost] = field(default_factory=list)
 
-    def run(self, jvm: int) -> None:
+    def run(self, place: Place) -> None:
         """Run on the empty topic, then on the full one."""
-        self.empty.append(_timed(lambda: self.query(EMPTY)))
-        before = {pid: cpu_seconds(pid) for pid in [jvm, *descendants(jvm)]}
-        self.full.append(_timed(lambda: self.query(FULL)))
-        used = {pid: cpu_seconds(pid) - before.get(pid, 0.0) for pid in [jvm, *descendants(jvm)]}
-        self.jvm_cpu.append(used.pop(jvm))
-        self.python_cpu.append(sum(used.values()))
+        self.empty.append(Cost.of(place, lambda: self.query(EMPTY)))
+        self.full.append(Cost.of(place, lambda: self.query(FULL)))
+
+    def net(self, part: str) -> list[float]:
+        """Seconds of each run on the full topic, without the least that the empty one took."""
+        least = min(getattr(cost, part) for cost in self.empty)
+        return [max(getattr(cost, part) - least, LEAST_SECONDS) for cost in self.full]
 
     def contestant(self, records: int) -> Contestant:
-        """As something to compare: the seconds without those of the empty query."""
-        least = min(self.empty)
-        seconds = [max(one - least, LEAST_SECONDS) for one in self.full]
-        return Contestant(self.name, lambda: records, records=records, seconds=seconds)
+        """As something to compare, by the clock on the wall."""
+        return Contestant(self.name, lambda: records, records=records, seconds=self.net("wall"))
 
     def facts(self, records: int) -> dict[str, Any]:
         """Figures for the result file."""
+        per_million = {part: round(min(self.net(part)) / records * 1e6, 4) for part in ("jvm", "python", "broker")}
         return {
-            "full_seconds": [round(one, 3) for one in self.full],
-            "empty_seconds": [round(one, 3) for one in self.empty],
-            "jvm_cpu_seconds_per_million": round(min(self.jvm_cpu) / records * 1e6, 4),
-            "python_cpu_seconds_per_million": round(min(self.python_cpu) / records * 1e6, 4),
+            "full_seconds": [round(cost.wall, 3) for cost in self.full],
+            "empty_seconds": [round(cost.wall, 3) for cost in self.empty],
+            "cpu_seconds_per_million": per_million,
         }
 
 
@@ -100,12 +118,6 @@ class Place:
     def source(self, topic: str, **options: str) -> DataFrame:
         """The topic by format("kseg")."""
         return self.spark.read.format("kseg").option("subscribe", topic).options(**options).load(self.path)
-
-
-def _timed(action: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def _drain(frame: DataFrame) -> None:
@@ -197,9 +209,15 @@ def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
             both = [Timed("kseg", ours), Timed("connector", theirs)]
             for _ in range(1 + ROUNDS):
                 for one in both:
-                    one.run(place.jvm)
-            for one in both:  # the first round compiled code and started workers
-                one.full, one.empty = one.full[1:], one.empty[1:]
-                one.jvm_cpu, one.python_cpu = one.jvm_cpu[1:], one.python_cpu[1:]
+                    one.run(place)
+            for one in both:
+                del one.full[0], one.empty[0]  # the first round compiled code and started workers
             result = compare([one.contestant(records) for one in both], [Goal("connector", goal)])
-            yield {"case": name, **result, "details": {one.name: one.facts(records) for one in both}}
+            details = {one.name: one.facts(records) for one in both}
+            yield {"case": name, **result, "cpu_ratio": _cpu_ratio(*both), "details": details}
+
+
+def _cpu_ratio(ours: Timed, theirs: Timed) -> float:
+    """How many times the processor seconds of Spark's processes the connector takes; its broker's do not count."""
+    least = [min(sum(pair) for pair in zip(one.net("jvm"), one.net("python"), strict=True)) for one in (ours, theirs)]
+    return round(least[1] / least[0], 3)

@@ -20,6 +20,8 @@ from tests.datasource.workload import STEPS, TOPICS, VIEWS, digest, run_steps
 from tests.golden.manifest import FOLDER
 from tests.kafka.jars import Missing, java
 
+pytestmark = pytest.mark.timeout(900)  # a JVM or three for each place: seconds here, minutes on a crowded machine
+
 DATA = str(FOLDER / "before")
 PLACES = ("local", "cluster", "connect")
 _COUNTS = [[0, 1482], [1, 1518]]
@@ -73,7 +75,7 @@ def _run_elsewhere(place, folder):
         pytest.skip(str(missing))
     variables = {**os.environ, **environment()}
     command = [sys.executable, "-m", "tests.datasource.elsewhere", place, DATA, str(folder)]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 

@@ -111,6 +111,13 @@ class Broker:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int:
+        """The running broker's process."""
+        if self._process is None:
+            raise BrokerError("the broker does not run")
+        return self._process.pid
+
     def log_tail(self, size: int = 4000) -> str:
         """Return the end of what the broker logged."""
         return self.log_file.read_text(encoding="utf-8", errors="replace")[-size:]
