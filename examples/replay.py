@@ -2,8 +2,8 @@
 
     python examples/replay.py PATH TOPIC FROM TO [TARGET]
 
-FROM and TO are ISO 8601 times (UTC where no zone is named); FROM counts, TO does not. TARGET is a folder for JSON lines, or
-`kafka://HOST:PORT/TOPIC` for Spark's own Kafka sink, which needs its connector's jar. Without it the records are printed.
+FROM and TO are ISO 8601 times (UTC where no zone is named); FROM counts, TO does not. TARGET is a folder for JSON lines
+or `kafka://HOST:PORT/TOPIC` for Spark's own Kafka sink, which needs its connector's jar. Without it they are printed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ def read_range(spark: SparkSession, path: str, topic: str, start: datetime, end:
     first, last = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
     reader = spark.read.format("kseg").option("subscribe", topic).option("includeHeaders", "true")
     reader = reader.option("startingTimestamp", str(first)).option("endingTimestamp", str(last))
-    reader = reader.option(
-        "startingOffsetsByTimestampStrategy", "latest"
-    )  # a partition with nothing so late is left out
+    # a partition that has nothing so late is left out
+    reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
     frame = reader.load(path)
     return frame.where(f"unix_millis(timestamp) >= {first} AND unix_millis(timestamp) < {last}")
 

@@ -9,6 +9,7 @@ numpy that are loaded here start no threads, and Arrow's allocator handles a for
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -18,6 +19,8 @@ def load() -> None:
     """Import what reads run and load the kernels; a failure is told by the worker that needs them, not here."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would not live through a fork
     try:
+        with contextlib.suppress(ImportError):
+            import pandas  # noqa: F401  (pyarrow looks for it when it makes its first array)
         import kseg.datasource.reader
         import kseg.datasource.scan
         import kseg.log.plan  # noqa: F401
