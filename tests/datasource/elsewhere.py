@@ -25,31 +25,24 @@ def on_cluster(data: str, folder: Path) -> dict[str, Any]:
     return {"kernels": kernels, "executors": executors, **results}
 
 
-def with_warm_workers(data: str, folder: Path) -> dict[str, Any]:
-    """Workers that kseg's daemon forks."""
-    spark = start_session(folder, {"spark.python.daemon.module": "kseg.datasource.daemon"})
-    kernels = kernel_counts(spark, data)
-    spark.stop()
-    return {"kernels": kernels}
-
-
 def through_connect(data: str, folder: Path) -> dict[str, Any]:
-    """A server in a JVM of its own, which Spark's client starts for `local`."""
+    """A server in a JVM of its own, which Spark's client starts for `local`; kseg's daemon forks its Python workers."""
     from pyspark.sql import SparkSession
 
     os.environ.update(environment())
     builder = SparkSession.builder
-    for name, value in configuration(folder).items():
-        if name != "spark.master":
-            builder = builder.config(name, value)
+    settings = {**configuration(folder), "spark.python.daemon.module": "kseg.datasource.daemon"}
+    del settings["spark.master"]
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     spark = builder.remote("local[2]").getOrCreate()
-    results = run_steps(spark, data, folder)
-    results["client"] = type(spark).__module__
+    results = {"client": type(spark).__module__, "kernels": kernel_counts(spark, data)}
+    results |= run_steps(spark, data, folder)
     spark.stop()
     return results
 
 
-PLACES = {"cluster": on_cluster, "warm": with_warm_workers, "connect": through_connect}
+PLACES = {"cluster": on_cluster, "connect": through_connect}
 
 
 def main(place: str, data: str, folder: str) -> None:

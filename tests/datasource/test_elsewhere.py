@@ -1,4 +1,4 @@
-"""One workload on a local session, on executors in processes of their own, and through Spark Connect."""
+"""One workload on executors in processes of their own, and through Spark Connect; other tests have local sessions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kseg.native.warmup import warm_up
 from kseg.views.registry import read_view
 from tests.datasource.spark_session import environment
 from tests.datasource.test_golden_reads import LATE
-from tests.datasource.workload import STEPS, TOPICS, VIEWS, digest, run_steps
+from tests.datasource.workload import STEPS, TOPICS, VIEWS, digest, one_frame
 from tests.golden.manifest import FOLDER
 from tests.kafka.jars import Missing, java
 
 pytestmark = pytest.mark.timeout(900)  # a JVM or three for each place: seconds here, minutes on a crowded machine
 
 DATA = str(FOLDER / "before")
-PLACES = ("local", "cluster", "connect")
+PLACES = ("cluster", "connect")
 _COUNTS = [[0, 1482], [1, 1518]]
 _NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 
@@ -52,17 +52,14 @@ def _logs(view):
 
 
 @pytest.fixture(scope="module")
-def results(spark, tmp_path_factory):
+def results(tmp_path_factory):
     """Results of the workload in a place; each place runs it once."""
     found = {}
 
     def run(place):
         if place not in found:
             folder = tmp_path_factory.mktemp(place)
-            if place == "local":
-                found[place] = json.loads(json.dumps(run_steps(spark, DATA, folder)))
-            else:
-                found[place] = _run_elsewhere(place, folder)
+            found[place] = _run_elsewhere(place, folder)
         return found[place]
 
     return run
@@ -84,6 +81,10 @@ def _run_elsewhere(place, folder):
 @pytest.mark.parametrize("place", PLACES)
 def test_results_are_the_same_everywhere(results, place, step):
     assert results(place)[step] == expected(step)
+
+
+def test_one_frame_is_right_however_often_it_is_used(spark, tmp_path):
+    assert one_frame(spark, DATA, tmp_path) == expected("one_frame")
 
 
 def test_the_places_are_what_they_are_called(results):
@@ -109,7 +110,7 @@ def test_the_first_task_of_a_worker_compiles_no_kernel_that_the_cache_holds(resu
 
 @pytest.mark.usefixtures("_filled_cache")
 def test_workers_of_the_daemon_start_with_the_kernels_loaded(results):
-    tasks = results("warm")["kernels"]
+    tasks = results("connect")["kernels"]
     assert [task["warm"] for task in tasks] == [True, True]
     assert [task["compiled"] for task in tasks] == [0, 0]
     assert tasks[0]["records"] == results("cluster")["kernels"][0]["records"]
