@@ -27,9 +27,9 @@ from tests.datasource.spark_session import start_session
 from tests.kafka.broker import Broker
 from tests.kafka.connector import connector_jars
 
-RECORDS = int(os.environ.get("KSEG_SPARK_RECORDS", "20000000"))
+RECORDS = 20_000_000
 QUICK_RECORDS = 2_000_000
-ROUNDS = 4
+ROUNDS, QUICK_ROUNDS = 4, 2
 PARTITIONS = 2
 FULL, EMPTY = "bench", "empty"
 LEAST_SECONDS = 0.001  # what is left of a run when the empty one was no faster
@@ -201,13 +201,13 @@ def _fill(broker: Broker, records: int) -> None:
 
 def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
     """A row per way to read."""
-    records = QUICK_RECORDS if quick else RECORDS
+    records = int(os.environ.get("KSEG_SPARK_RECORDS", QUICK_RECORDS if quick else RECORDS))
     with _place(records) as place:
         for name, goal, ours, theirs in _cases(place, records):
             if only not in name:
                 continue
             both = [Timed("kseg", ours), Timed("connector", theirs)]
-            for _ in range(1 + ROUNDS):
+            for _ in range(1 + (QUICK_ROUNDS if quick else ROUNDS)):
                 for one in both:
                     one.run(place)
             for one in both:
