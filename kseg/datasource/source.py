@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructField, StructType
 
 from kseg.datasource.spark_schema import check_schema, record_schema
-from kseg.datasource.table_options import recall_options, remember_options
+from kseg.datasource.table_options import own_options, recall_options, remember_options
 from kseg.errors import OptionError
 from kseg.options import SourceOptions, parse_source_options
 
@@ -66,11 +66,12 @@ class KsegDataSource(DataSource):
 
     def _parsed_for_any_read(self) -> SourceOptions:
         """Options where Spark does not say whether the read is a streaming one; the readers check them strictly."""
+        options = own_options(self.options)
         try:
-            return parse_source_options(self.options)
+            return parse_source_options(options)
         except OptionError as error:
             try:
-                return parse_source_options(self.options, streaming=True)
+                return parse_source_options(options, streaming=True)
             except OptionError:
                 raise error from None
 

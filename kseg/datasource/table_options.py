@@ -13,22 +13,26 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 _KEY = "kseg.options"
-# Spark adds properties of the table to the options; a name that begins with "option." is a second copy of an option
-_PROPERTIES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location", "collation"})
+_OPTION = "option."  # Spark mixes the table's properties with its options, and marks the options by a second copy
 _JAVA_FILE = "file:/"
+
+
+def own_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options without the properties that a table being created has besides: its owner, comment and others."""
+    if not _is_table(options):
+        return options
+    kept = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
+    if "path" in options:
+        kept["path"] = _file_uri(options["path"])
+    return kept
 
 
 def remember_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The schema with the options in it where a table is being created, else the schema as it is."""
-    if "provider" not in options or not schema.fields:
+    if not _is_table(options) or not schema.fields:
         return schema
-    kept = {
-        name: _file_uri(value) if name == "path" else value
-        for name, value in options.items()
-        if name not in _PROPERTIES and not name.startswith("option.")
-    }
     first, *others = schema.fields
-    metadata = {**(first.metadata or {}), _KEY: json.dumps(kept, sort_keys=True)}
+    metadata = {**(first.metadata or {}), _KEY: json.dumps(dict(own_options(options)), sort_keys=True)}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
@@ -36,6 +40,10 @@ def recall_options(schema: StructType, options: Mapping[str, str]) -> dict[str, 
     """The options of a read: those that a table was created with, and over them those that the read itself names."""
     kept = next((field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})), "{}")
     return {**json.loads(kept), **options}
+
+
+def _is_table(options: Mapping[str, str]) -> bool:
+    return "provider" in options and "owner" in options
 
 
 def _file_uri(path: str) -> str:

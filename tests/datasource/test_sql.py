@@ -67,6 +67,12 @@ def test_a_table_sees_what_was_appended_since(sql, tmp_path):
     assert sql("SELECT count(*) FROM kseg_table") == [(3,)]
 
 
+def test_properties_of_a_table_are_no_options(sql, data):
+    properties = "COMMENT 'old orders' TBLPROPERTIES ('subscribed' = 'no', 'columns' = 'key')"
+    sql(f"CREATE TABLE kseg_table USING kseg OPTIONS (path '{data}', subscribe 'plain') {properties}")
+    assert sql(BY_PARTITION.format("kseg_table")) == PLAIN
+
+
 def test_a_table_of_a_view_and_of_few_columns(sql, data):
     sql(f"CREATE TABLE kseg_table USING kseg OPTIONS (path '{data}', view 'batches', columns 'topic,count')")
     assert sql("SELECT topic, sum(count) FROM kseg_table GROUP BY ALL ORDER BY ALL") == [
