@@ -36,6 +36,23 @@ EXTRA_SCHEMA = pa.schema(
     ]
 )
 
+CORRUPT_COLUMN = "_corrupt"
+CORRUPT_TYPE = pa.struct(
+    [
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("size", pa.int64()),
+        pa.field("startOffset", pa.int64()),
+        pa.field("endOffset", pa.int64()),
+        pa.field("reason", pa.string()),
+    ]
+)
+
+
+def with_corrupt_column(schema: pa.Schema) -> pa.Schema:
+    """The same columns, and last the one that tells damage."""
+    return schema.append(pa.field(CORRUPT_COLUMN, CORRUPT_TYPE))
+
 
 def select_columns(columns: Sequence[str] | None) -> pa.Schema:
     """The schema of a read: every column of `RECORD_SCHEMA`, or those named, in the order in which they are named."""

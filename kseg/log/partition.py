@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, SupportsIndex, TypeVar
-
-import pyarrow as pa
 
 from kseg.errors import FormatError, IndexFileError, LogError, OptionError, StorageError
 from kseg.format.arrow import MAX_BATCH_BYTES
@@ -18,6 +17,7 @@ from kseg.index.producer import ProducerEntry
 from kseg.index.txn import AbortedTxn
 from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
+from kseg.log.damage import Damage, Records
 from kseg.log.files import live_files, snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir, parse_segment_file
@@ -27,11 +27,12 @@ from kseg.log.segment import Segment
 from kseg.log.visibility import aborted_transactions, replay_producers
 from kseg.log.walk import CHUNK_BYTES, ReadOptions
 from kseg.native import table as t
-from kseg.schema import select_columns
+from kseg.schema import select_columns, with_corrupt_column
 from kseg.storage import Entry, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 Isolation = Literal["read_uncommitted", "read_committed"]
+OnCorrupt = Literal["raise", "skip", "column"]
 Result = TypeVar("Result")
 RETRIES = 5
 
@@ -97,10 +98,12 @@ class Log:
     def segments(self) -> list[Segment]:
         """The segments that count, by base offset (see `kseg.log.files`)."""
         files = live_files(self._entries, self._next_offset_of_swap)
-        last = max(files, default=-1)
+        behind = [*list(files)[1:], None]
         return [
-            Segment(self.store, self.directory, base, found, base == last, self.options, self._limiter)
-            for base, found in files.items()
+            Segment(
+                self.store, self.directory, base, found, ceiling is None, self.options, self._limiter, ceiling=ceiling
+            )
+            for (base, found), ceiling in zip(files.items(), behind, strict=True)
         ]
 
     def _next_offset_of_swap(self, entry: Entry, base_offset: int) -> int:
@@ -242,7 +245,8 @@ class Log:
         columns: Sequence[str] | None = None,
         batch_bytes: int = CHUNK_BYTES,
         read_past_high_watermark: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Records:
         """Read the records of `[start, end)` as a consumer would see them, as Arrow record batches.
 
         The range is clipped to what is visible: from the log start to the high watermark, or with read_committed to the
@@ -253,19 +257,37 @@ class Log:
                 last.
             batch_bytes: About how many bytes of the file go into one record batch.
             read_past_high_watermark: Read to the end of the log, replicated or not.
+            on_corrupt: What happens at damaged bytes: `raise` an error after all records before them; `skip` goes on at
+                the next sound batch, says so in the log and lists them in `damages` of what is returned; `column` does
+                so too, and gives each damaged place as a row, with the column `_corrupt` filled.
         """
         if isolation not in ("read_uncommitted", "read_committed"):
             raise OptionError(f"unknown isolation {isolation!r}; valid values are read_uncommitted, read_committed")
         if not 1 <= _index("batch_bytes", batch_bytes) <= MAX_BATCH_BYTES:
             raise OptionError(f"batch_bytes must be from 1 to {MAX_BATCH_BYTES}, got {batch_bytes}")
+        if on_corrupt not in ("raise", "skip", "column"):
+            raise OptionError(f"unknown on_corrupt {on_corrupt!r}; valid values are raise, skip, column")
         schema = select_columns(columns)
+        if on_corrupt == "column":
+            schema = with_corrupt_column(schema)
+        log = self if on_corrupt == "raise" else self._skipping
         committed = isolation == "read_committed"
-        visible = self.end_offset if read_past_high_watermark else self.high_watermark
+        visible = log.end_offset if read_past_high_watermark else log.high_watermark
         if committed:
-            visible = self._stable_below(visible)
-        first = self.start_offset if start is None else max(_index("start", start), self.start_offset)
+            visible = log._stable_below(visible)
+        first = log.start_offset if start is None else max(_index("start", start), log.start_offset)
         last = visible if end is None else min(_index("end", end), visible)
-        return read_records(self, first, last, schema=schema, committed=committed, batch_bytes=batch_bytes)
+        damages: list[Damage] = []
+        batches = read_records(
+            log, first, last, schema=schema, committed=committed, batch_bytes=batch_bytes, damages=damages
+        )
+        return Records(batches, damages)
+
+    @functools.cached_property
+    def _skipping(self) -> Log:
+        """The same log for readers that pass over damage."""
+        options = dataclasses.replace(self.options, skip_damage=True)
+        return type(self)(self.store, self.directory, options=options, checkpoints=self.checkpoints)
 
 
 def _index(name: str, value: SupportsIndex) -> int:

@@ -16,11 +16,15 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from kseg.errors import CorruptRecordError, FormatError, LogError, StorageError
+from kseg.errors import FormatError, LogError, StorageError
 from kseg.format.arrow import RecordDecoder
+from kseg.log.damage import Damage, log_damages, record_fields, to_rows
 from kseg.log.partition import Log
-from kseg.log.scan import read_batches
+from kseg.log.scan import collect_damages, read_batches
 from kseg.log.segment import Segment
+from kseg.log.sound import check_cut
+from kseg.log.sound_read import Item, read_sound
+from kseg.log.sound_walk import SoundWalker
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
 from kseg.storage import RandomFile, Store
@@ -37,8 +41,11 @@ class Split:
     Attributes:
         identity: Of the file that was planned on, with a checksum of its first bytes.
         position: Where the first batch begins; batches that begin at `end_position` or behind it are another piece's.
-        is_open: Whether the file may end in a batch that is still being written.
-        tail_problem: Damage behind the last record, to be told when the split was read.
+        tail_problem: Damage behind the last record of the log, to be told when the split was read.
+        tail: The same, for a reader that passes over damage.
+        ceiling: The base offset of the segment behind, None where there is none.
+        told_from: Damage with offsets before this one is told by another split.
+        look_back: Where a batch begins not far before `position`.
     """
 
     store: Store
@@ -53,9 +60,12 @@ class Split:
     end: int
     position: int
     end_position: int
-    is_open: bool
     aborted: AbortedRanges = NONE_ABORTED
     tail_problem: FormatError | None = None
+    tail: Damage | None = None
+    ceiling: int | None = None
+    told_from: int = 0
+    look_back: int = 0
 
     @property
     def size(self) -> int:
@@ -64,12 +74,21 @@ class Split:
 
 
 def plan_splits(
-    log: Log, start: int, end: int, *, committed: bool = False, target_bytes: int = TASK_BYTES
+    log: Log,
+    start: int,
+    end: int,
+    *,
+    committed: bool = False,
+    target_bytes: int = TASK_BYTES,
+    continues: bool = False,
 ) -> list[Split]:
     """Cut `[start, end)` of a log into splits of about `target_bytes`.
 
     An aim, not a promise: one batch is never divided, and a segment without an index stays whole. The caller has
     clipped the range to what is visible.
+
+    Args:
+        continues: What is before `start` is planned too: damage that begins there is told there.
     """
     aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed and start < end else NONE_ABORTED
     splits: list[Split] = []
@@ -79,7 +98,7 @@ def plan_splits(
         first, last = max(start, segment.base_offset), min(end, following)
         if first < last and segment.size:
             splits += _cut_segment(log, segment, first, last, target_bytes, aborted)
-    return splits
+    return [replace(split, told_from=start) for split in splits] if continues else splits
 
 
 def _cut_segment(
@@ -87,7 +106,11 @@ def _cut_segment(
 ) -> list[Split]:
     with segment.open() as file:
         position, size = segment.find_span(file, start, end)
-        end_position = min(position + size, file.size) if size else file.size
+        end_position = segment.sound_size if segment.is_last else file.size
+        # the index is a hint: where it says that the range ends, a batch must begin that is behind the range
+        if size and position + size < end_position and segment.is_behind(file, end, position + size):
+            end_position = position + size
+        reaches_end = segment.is_last and end >= segment.next_offset
         whole = Split(
             store=segment.store,
             path=segment.path,
@@ -101,9 +124,10 @@ def _cut_segment(
             end=end,
             position=position,
             end_position=end_position,
-            is_open=segment.is_last and end_position == file.size,
             aborted=aborted.within(start, end),
-            tail_problem=segment.tail_problem if segment.is_last and end >= segment.next_offset else None,
+            tail_problem=segment.tail_problem if reaches_end else None,
+            tail=segment.tail_damage if reaches_end else None,
+            ceiling=segment.ceiling,
         )
         cuts = [position, *_find_cuts(segment, file, position, end_position, target_bytes), end_position]
     return [
@@ -111,8 +135,9 @@ def _cut_segment(
             whole,
             position=first,
             end_position=last,
-            is_open=whole.is_open and last == end_position,
             tail_problem=whole.tail_problem if last == end_position else None,
+            tail=whole.tail if last == end_position else None,
+            look_back=segment.place_before(first) if segment.options.skip_damage else 0,
         )
         for first, last in itertools.pairwise(cuts)
         if first < last
@@ -156,17 +181,37 @@ def group_splits(splits: Iterable[Split], *, target_bytes: int = TASK_BYTES, min
     return groups
 
 
-def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
+def read_split(
+    split: Split, schema: pa.Schema, options: ReadOptions | None = None, damages: list[Damage] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Read the records of a split.
+
+    Args:
+        damages: Where the options pass over damage, each place is put here.
 
     Raises:
         LogError: The file is gone or another one has its name; the read has to be planned again.
-        FormatError: The bytes are damaged.
+        FormatError: The bytes are damaged, and the options do not pass over that.
     """
     options = options or ReadOptions()
     decoder = RecordDecoder(
-        schema, topic=split.topic, partition=split.partition, max_batch_bytes=options.max_batch_bytes
+        record_fields(schema), topic=split.topic, partition=split.partition, max_batch_bytes=options.max_batch_bytes
     )
+    with _open_planned(split) as file:
+        try:
+            if not options.skip_damage:
+                yield from _read_strictly(split, file, decoder, options)
+                return
+            items = collect_damages(
+                _read_past_damage(split, file, decoder, options), [] if damages is None else damages
+            )
+            yield from to_rows(items, schema, split.topic, split.partition)
+        except FormatError as error:
+            raise error.with_context(path=split.path) from None
+
+
+def _open_planned(split: Split) -> RandomFile:
+    """Open the file that a split was planned on."""
     path = split.path
     try:
         file = split.store.open(path)
@@ -174,29 +219,52 @@ def read_split(split: Split, schema: pa.Schema, options: ReadOptions | None = No
         if error.missing:
             raise LogError("the segment vanished since the read was planned", path=path, hint=RELOAD_HINT) from error
         raise
-    with file:
-        if (
-            file.identity != split.identity
-            or _digest(file, split.digest_size) != split.digest
-            or file.size < split.end_position
-        ):
+    try:
+        is_other = file.identity != split.identity or file.size < split.end_position
+        if is_other or _digest(file, split.digest_size) != split.digest:
             raise LogError("the segment was replaced since the read was planned", path=path, hint=RELOAD_HINT)
-        walker = BatchWalker(
-            file, options, start=split.position, end=split.end_position, hint=min(split.size, CHUNK_BYTES)
-        )
-        try:
-            yield from read_batches(walker, decoder, split.aborted, split.base_offset, split.start, split.end)
-            if not split.is_open and walker.torn_position is not None:
-                raise CorruptRecordError("no batch begins where the index says", position=split.end_position)
-            if split.tail_problem is not None:
-                raise copy.copy(split.tail_problem)
-        except FormatError as error:
-            raise error.with_context(path=path) from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _read_strictly(
+    split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    walker = BatchWalker(file, options, start=split.position, end=split.end_position, hint=min(split.size, CHUNK_BYTES))
+    yield from read_batches(walker, decoder, split.aborted, split.base_offset, split.start, split.end)
+    if walker.torn_position is not None:
+        check_cut(file, options, walker.torn_position, split.end_position)
+        walker.raise_if_torn()
+    if split.tail_problem is not None:
+        raise copy.copy(split.tail_problem)
+
+
+def _read_past_damage(split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions) -> Iterator[Item]:
+    walker = SoundWalker(
+        file,
+        options,
+        base_offset=split.base_offset,
+        start=split.position,
+        end=split.end_position,
+        ceiling=split.ceiling,
+        missing_from=split.start,
+        look_back=split.look_back,
+        hint=min(split.size, CHUNK_BYTES),
+    )
+    for item in read_sound(walker, decoder, split.aborted, split.base_offset, split.start, split.end):
+        if not isinstance(item, Damage) or (item.touches(split.start, split.end) and item.start >= split.told_from):
+            yield item
+    if split.tail is not None:
+        yield split.tail
 
 
 def read_splits(
     splits: Sequence[Split], schema: pa.Schema, options: ReadOptions | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read several splits, one after the other."""
+    """Read several splits, one after the other; damage that was passed over is said once, in the log."""
+    damages: list[Damage] = []
     for split in splits:
-        yield from read_split(split, schema, options)
+        yield from read_split(split, schema, options, damages)
+    log_damages(damages, "a task")

@@ -6,17 +6,16 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from kseg.errors import DataLossError, FormatError, StorageError
 from kseg.format.arrow import RecordDecoder
+from kseg.log.damage import Damage, log_damages, record_fields, to_rows
 from kseg.log.names import FileKind
 from kseg.log.segment import Segment
-from kseg.log.visibility import NONE_ABORTED, AbortedRanges
-from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, check_order
-from kseg.native import table as t
-from kseg.native.visibility import fill_hidden
+from kseg.log.sound_read import Item, read_sound
+from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
+from kseg.log.walk import Walk
 from kseg.storage import RandomFile
 
 if TYPE_CHECKING:
@@ -24,26 +23,47 @@ if TYPE_CHECKING:
 
 
 def read_records(
-    log: Log, start: int, end: int, *, schema: pa.Schema, committed: bool, batch_bytes: int
+    log: Log, start: int, end: int, *, schema: pa.Schema, committed: bool, batch_bytes: int, damages: list[Damage]
 ) -> Iterator[pa.RecordBatch]:
     """Give the records of `[start, end)`; the caller has clipped the range to what is visible.
 
     Each offset is read from the segment that a broker would serve it from: the last one whose base is not above it. A
     segment that a broker deletes or cleans meanwhile is looked for again; if its offsets are gone, that is an error.
+
+    Args:
+        damages: Where damage is passed over (`ReadOptions.skip_damage`), each place is put here, and into the column
+            for it where `schema` has that.
     """
-    if start >= end:
-        if log.segments and end >= log.end_offset and log.segments[-1].tail_problem is not None:
-            raise copy.copy(
-                log.segments[-1].tail_problem
-            )  # nothing to read before it, which is no reason to keep silent
-        return
     decoder = RecordDecoder(
-        schema,
+        record_fields(schema),
         topic=log.topic,
         partition=log.partition,
         max_batch_bytes=log.options.max_batch_bytes,
         arena_bytes=batch_bytes,
     )
+    items = _read_items(log, start, end, decoder, committed=committed, batch_bytes=batch_bytes)
+    if not log.options.skip_damage:
+        yield from items
+        return
+    yield from to_rows(collect_damages(items, damages), schema, log.topic, log.partition)
+    log_damages(damages, log.directory)
+
+
+def collect_damages(items: Iterator[Item], damages: list[Damage]) -> Iterator[Item]:
+    """Give all that comes, and keep what is damage."""
+    for item in items:
+        if isinstance(item, Damage):
+            damages.append(item)
+        yield item
+
+
+def _read_items(
+    log: Log, start: int, end: int, decoder: RecordDecoder, *, committed: bool, batch_bytes: int
+) -> Iterator[Item]:
+    if start >= end:
+        if log.segments and end >= log.end_offset:
+            yield from _tell_tail(log.segments[-1])  # nothing to read before it, which is no reason to keep silent
+        return
     aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed else NONE_ABORTED
     position = start
     while position < end:
@@ -57,9 +77,10 @@ def read_records(
                 raise
             log = _reopened(log, position, error)
             continue
+        read = _read_sound_segment if log.options.skip_damage else _read_segment
         with file:
             try:
-                yield from _read_segment(segment, file, decoder, aborted, position, limit, batch_bytes)
+                yield from read(segment, file, decoder, aborted, position, limit, batch_bytes)
             except FormatError as error:
                 raise error.with_context(path=segment.path) from None
         position = limit
@@ -104,27 +125,49 @@ def _read_segment(
     position, hint = segment.find_span(file, start, end)
     walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=batch_bytes)
     yield from read_batches(walker, decoder, aborted, segment.base_offset, start, end)
-    if not segment.is_last:
+    # a live broker may append behind the sound bytes meanwhile
+    if not segment.is_last or (walker.torn_position is not None and walker.torn_position < segment.sound_size):
         walker.raise_if_torn()
-    elif segment.tail_problem is not None and end >= segment.next_offset:
+    elif end >= segment.next_offset:
+        yield from _tell_tail(segment)
+
+
+def _read_sound_segment(
+    segment: Segment,
+    file: RandomFile,
+    decoder: RecordDecoder,
+    aborted: AbortedRanges,
+    start: int,
+    end: int,
+    batch_bytes: int,
+) -> Iterator[Item]:
+    position, hint = segment.find_span(file, start, end)
+    walker = segment.sound_walk(
+        file,
+        start=position,
+        end=segment.sound_size if segment.is_last else None,
+        missing_from=start,
+        hint=hint,
+        chunk_bytes=batch_bytes,
+    )
+    for item in read_sound(walker, decoder, aborted, segment.base_offset, start, end):
+        if not isinstance(item, Damage) or item.touches(start, end):
+            yield item
+    if segment.is_last and end >= segment.next_offset:
+        yield from _tell_tail(segment)
+
+
+def _tell_tail(segment: Segment) -> Iterator[Damage]:
+    """Tell what is wrong behind the last sound batch of a log, if anything: raise it, or give it as damage."""
+    if segment.tail_problem is not None and not segment.options.skip_damage:
         raise copy.copy(segment.tail_problem)  # the segment's own would hold this frame, which holds the segment
+    if segment.tail_damage is not None:
+        yield segment.tail_damage
 
 
 def read_batches(
-    walker: BatchWalker, decoder: RecordDecoder, aborted: AbortedRanges, base_offset: int, start: int, end: int
+    walker: Walk, decoder: RecordDecoder, aborted: AbortedRanges, base_offset: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Give the visible records of `[start, end)` among the batches of a walk through the segment of `base_offset`."""
-    hidden = np.empty(ROWS_PER_CHUNK, np.bool_)
-    last = base_offset - 1
-    for chunk in walker:
-        last = check_order(chunk, base_offset, last, walker.path)
-        lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
-        first_row = int(np.searchsorted(lasts, start))
-        # the row that holds `end - 1`, or the first behind it, is the last of interest
-        end_row = min(int(np.searchsorted(lasts, end - 1)) + 1, chunk.rows)
-        fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
-        rows = range(first_row, end_row)
+    for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end):
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)
-        if last >= end - 1:
-            walker.stop()
-            return

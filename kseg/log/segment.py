@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kseg.errors import ChecksumError, FormatError, IndexFileError, StorageError, UnsupportedError
+from kseg.errors import ChecksumError, FormatError, IndexFileError, StorageError, TruncatedError, UnsupportedError
+from kseg.format.batch import torn_error
 from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
+from kseg.log.damage import Damage
 from kseg.log.names import FileKind
-from kseg.log.sound import find_batch, is_zero
-from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, check_order
+from kseg.log.sound import claimed_offsets, find_batch, is_zero
+from kseg.log.sound_walk import SoundWalker
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, Walk, check_order
 from kseg.native import table as t
 from kseg.storage import Entry, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
@@ -34,6 +37,7 @@ class Segment:
     Attributes:
         files: What is there, by kind; the name on disk can still be a `.swap` one that a start-up would rename.
         is_last: Whether this is the segment that is appended to; only there may bytes at the end be torn.
+        ceiling: The base offset of the segment behind, None where there is none.
     """
 
     store: Store
@@ -44,6 +48,7 @@ class Segment:
     options: ReadOptions = field(default_factory=ReadOptions)
     limiter: RateLimiter | None = None
     tier: str = "local"
+    ceiling: int | None = None
 
     @property
     def path(self) -> str:
@@ -79,6 +84,18 @@ class Segment:
         """What is wrong behind the sound bytes, where that is no batch cut short and no zeros; readers tell it last."""
         return self._end[2]
 
+    @property
+    def tail_damage(self) -> Damage | None:
+        """The same for a reader that passes over damage."""
+        next_offset, size, problem = self._end
+        if problem is None:
+            return None
+        damage = Damage(self.path, size, self.size - size, next_offset, next_offset, problem.message)
+        with self.open() as file:
+            claimed = claimed_offsets(file, size)
+        # what the first bytes say of themselves is the best that is known of what is missing
+        return damage if claimed is None or claimed[0] != next_offset else damage.until(claimed[1] + 1)
+
     @functools.cached_property
     def _end(self) -> tuple[int, int, FormatError | None]:
         """Next offset, sound size and tail problem, by a walk from the last index entry on.
@@ -88,17 +105,31 @@ class Segment:
         """
         with self.open() as file:
             start = self.checked_position(file, *self._last_entry())
+            if self.options.skip_damage:
+                return self._find_sound_end(file, start)
             next_offset, size, problem = self._walk_to_end(file, start, check=self.is_last)
-            if problem is None or (self.is_last and is_zero(file, size)):
+            if self.is_last and (size == file.size or is_zero(file, size)):
                 return next_offset, size, None
             ends = {"base_offset": self.base_offset, "next_offset": next_offset}
             if self.is_last and find_batch(file, self.options, size + 1, **ends) is None:
                 return next_offset, size, problem
+            if self.is_last and problem is None:
+                raise torn_error(size, file.size - size).with_context(path=self.path)
             if isinstance(problem, ChecksumError):  # whoever reads finds it, after what is sound before it
                 next_offset, size, problem = self._walk_to_end(file, start, check=False)
             if problem is not None:
                 raise problem
             return next_offset, size, None
+
+    def _find_sound_end(self, file: RandomFile, start: int) -> tuple[int, int, FormatError | None]:
+        """The same where damage is passed over: behind the last sound batch there is none."""
+        last, size = self.base_offset - 1, start
+        walker = self.sound_walk(file, start=start)
+        for chunk in walker:
+            last = int(chunk.table[t.LAST_OFFSET, chunk.rows - 1])
+            size = int(chunk.table[t.POSITION, chunk.rows - 1] + chunk.table[t.SIZE, chunk.rows - 1])
+        is_tail = self.is_last and (isinstance(walker.tail_problem, TruncatedError) or is_zero(file, size))
+        return last + 1, size, None if is_tail else walker.tail_problem
 
     def _walk_to_end(self, file: RandomFile, start: int, *, check: bool) -> tuple[int, int, FormatError | None]:
         """Next offset and byte behind the last batch of a walk, and the damage that ended it, if any."""
@@ -179,8 +210,10 @@ class Segment:
         hint: int = 0,
         check: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
-    ) -> BatchWalker:
-        """Walk the batches of an open log file."""
+    ) -> Walk:
+        """Walk the batches of an open log file; where damage is passed over, checksums are always checked."""
+        if self.options.skip_damage:
+            return self.sound_walk(file, start=start, end=end, hint=hint, chunk_bytes=chunk_bytes)
         return BatchWalker(
             file,
             self.options,
@@ -188,6 +221,31 @@ class Segment:
             end=end,
             hint=hint,
             check=check,
+            chunk_bytes=chunk_bytes,
+            limiter=self.limiter,
+        )
+
+    def sound_walk(
+        self,
+        file: RandomFile,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        missing_from: int | None = None,
+        hint: int = 0,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> SoundWalker:
+        """Walk the sound batches of an open log file; `missing_from` as in `SoundWalker`."""
+        return SoundWalker(
+            file,
+            self.options,
+            base_offset=self.base_offset,
+            start=start,
+            end=end,
+            ceiling=self.ceiling,
+            missing_from=missing_from,
+            look_back=self.place_before(start),
+            hint=hint,
             chunk_bytes=chunk_bytes,
             limiter=self.limiter,
         )
@@ -203,6 +261,20 @@ class Segment:
             return position, 0
         after = self._lookup(end - 1, wanted_after=True)[1]
         return position, max(after - position, 0) if after is not None else 0
+
+    def place_before(self, position: int) -> int:
+        """Where the index names the last batch but one before a position, or an earlier one."""
+        slot = int(np.searchsorted(self.offset_index.positions, position)) - 2 if position else -1
+        return int(self.offset_index.positions[slot]) if slot >= 0 else 0
+
+    def is_behind(self, file: RandomFile, offset: int, position: int) -> bool:
+        """Whether a sound batch is at `position` that begins at or behind `offset`."""
+        try:
+            for chunk in BatchWalker(file, self.options, start=position, hint=t.HEADER_SIZE, check=True):
+                return bool(chunk.table[t.BASE_OFFSET, 0] >= offset)  # not known of a legacy wrapper: it has -1
+        except FormatError:
+            return False
+        return False
 
     def _read(self, kind: FileKind) -> tuple[bytes, str]:
         entry = self.files.get(kind)

@@ -6,7 +6,7 @@ marker can lie far behind its data. A segment whose indexes a broker would rebui
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,9 @@ from kseg.index.txn import AbortedTxn
 from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
-from kseg.native.table import LAST_OFFSET
+from kseg.log.walk import ROWS_PER_CHUNK, Chunk, Walk, check_order
+from kseg.native import table as t
+from kseg.native.visibility import fill_hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,25 @@ class AbortedRanges:
 NONE_ABORTED = AbortedRanges.of(())
 
 
+def visible_rows(
+    walker: Walk, aborted: AbortedRanges, base_offset: int, start: int, end: int
+) -> Iterator[tuple[Chunk, range, NDArray[np.bool_]]]:
+    """The chunks of a walk, the rows of each that touch `[start, end)`, and which of them a reader must not see."""
+    hidden = np.empty(ROWS_PER_CHUNK, np.bool_)
+    last = base_offset - 1
+    for chunk in walker:
+        last = check_order(chunk, base_offset, last, walker.path)
+        lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
+        first_row = int(np.searchsorted(lasts, start))
+        # the row that holds `end - 1`, or the first behind it, is the last of interest
+        end_row = min(int(np.searchsorted(lasts, end - 1)) + 1, chunk.rows)
+        fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
+        yield chunk, range(first_row, end_row), hidden
+        if last >= end - 1:
+            walker.stop()
+            return
+
+
 def replay_producers(
     segments: Sequence[Segment], snapshots: Sequence[int], *, upto: int | None = None, snapshot_limit: int | None = None
 ) -> ProducerState:
@@ -63,7 +84,7 @@ def replay_producers(
         with segment.open() as file:
             position = segment.find_position(file, start) if start > segment.base_offset else 0
             for chunk in segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None):
-                lasts = chunk.table[LAST_OFFSET, : chunk.rows]
+                lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
                 first = int(np.searchsorted(lasts, start))
                 end = chunk.rows if upto is None else int(np.searchsorted(lasts, upto))
                 state.add(chunk.table, end - first, first_row=first, strict=False)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kseg.errors import CorruptRecordError, UnsupportedError
 from kseg.format.arrow import MAX_BATCH_BYTES
@@ -33,11 +35,13 @@ class ReadOptions:
         max_bytes_per_second: A limit on what is read from disk or store.
         drop_page_cache: Tell the kernel to forget pages that only this read brought in, so that a live broker's
             survive.
+        skip_damage: Go on behind damage (`kseg.log.sound_walk`), instead of raising.
     """
 
     max_batch_bytes: int = MAX_BATCH_BYTES
     max_bytes_per_second: float | None = None
     drop_page_cache: bool = False
+    skip_damage: bool = False
 
 
 @dataclass(slots=True)
@@ -48,6 +52,24 @@ class Chunk:
     file_position: int
     table: t.Table
     rows: int
+
+
+class Walk(Protocol):
+    """A walk through the batches of a file, chunk by chunk."""
+
+    torn_position: int | None
+
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+    @property
+    def path(self) -> str:
+        """The file that is walked."""
+
+    def stop(self) -> None:
+        """What lies behind is not of interest: it is not torn either."""
+
+    def raise_if_torn(self) -> None:
+        """Make an error of bytes at the end that are no whole batch."""
 
 
 class BatchWalker:
@@ -175,15 +197,20 @@ class BatchWalker:
                 return
 
 
+def batch_offsets(chunk: Chunk) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and last offset of each batch; of a legacy wrapper only the last is known, and stands for both."""
+    lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
+    bases = chunk.table[t.BASE_OFFSET, : chunk.rows]
+    is_wrapper = (bases < 0) & (chunk.table[t.MAGIC, : chunk.rows] < 2)
+    return np.where(is_wrapper, lasts, bases), lasts
+
+
 def check_order(chunk: Chunk, base_offset: int, last_offset: int, path: str) -> int:
     """Check that offsets rise from batch to batch and fit their segment; return the last one.
 
     The base offset is not under the checksum: a flipped bit there is found only so.
     """
-    lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
-    bases = chunk.table[t.BASE_OFFSET, : chunk.rows]
-    is_wrapper = bases < 0
-    firsts = np.where(is_wrapper & (chunk.table[t.MAGIC, : chunk.rows] < 2), lasts, bases)
+    firsts, lasts = batch_offsets(chunk)
     before = np.append(max(last_offset, base_offset - 1), lasts[:-1])
     wrong = (firsts <= before) | (lasts < firsts) | (lasts - base_offset > 0x7FFFFFFF) | (lasts < 0)
     if wrong.any():
