@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kseg.exporting.job import export
     from kseg.exporting.report import ExportReport
     from kseg.log.config import LogConfig
+    from kseg.log.damage import Damage
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
     from kseg.log.writer import LogWriter, append_to, create_log
@@ -43,6 +44,7 @@ __all__ = [
     "ChecksumError",
     "Codec",
     "CorruptRecordError",
+    "Damage",
     "DataLossError",
     "ExportReport",
     "FormatError",
@@ -76,6 +78,7 @@ __all__ = [
 
 _HOMES = {
     "ExportReport": "kseg.exporting.report",
+    "Damage": "kseg.log.damage",
     "Log": "kseg.log.partition",
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",

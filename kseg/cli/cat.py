@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from kseg.cli import template
 from kseg.cli.common import add_json, add_path, find_logs, parse_count, parse_time
-from kseg.cli.render import Output
+from kseg.cli.render import DAMAGED, Output
 from kseg.cli.template import Template
 from kseg.cli.values import FORMAT_NAMES, as_text, shown
 from kseg.errors import OptionError
+from kseg.log.damage import Records
 from kseg.log.partition import Log
 from kseg.schema import RECORD_SCHEMA
 from kseg.tables import format_time, visible
@@ -55,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--read-past-high-watermark", action="store_true", help="show what is not known to be replicated"
     )
     parser.add_argument(
+        "--corrupt",
+        choices=("fail", "skip"),
+        default="fail",
+        help="at damage: stop, or go on at the next sound batch; status 1 in either case (default: fail)",
+    )
+    parser.add_argument(
         "--format", metavar="F", help="json, hex, raw (values, a newline behind each) or a template, see below"
     )
     for name in ("key", "value", "header"):
@@ -73,11 +80,16 @@ def run(args: argparse.Namespace, out: Output) -> None:
     columns, render = _renderer(args)
     left = args.limit
     for log in find_logs(args.path, topic=args.topic, partition=args.partition):
-        for batch in _read(log, args, columns, out):
+        records = _read(log.past_damage if args.corrupt == "skip" else log, args, columns, out)
+        for batch in records:
             shown_rows = batch if left is None else batch.slice(0, left)
             _write(render(shown_rows), out)
             if left is not None and (left := left - shown_rows.num_rows) <= 0:
-                return
+                break
+        if records.damages:  # said in the log, with the first place
+            out.status = DAMAGED
+        if left is not None and left <= 0:
+            return
 
 
 def _offset(text: str) -> int:
@@ -86,7 +98,7 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-def _read(log: Log, args: argparse.Namespace, columns: list[str] | None, out: Output) -> Iterator[pa.RecordBatch]:
+def _read(log: Log, args: argparse.Namespace, columns: list[str] | None, out: Output) -> Records:
     past = args.read_past_high_watermark
     end = log.end_offset if past else log.high_watermark
     if args.isolation == "read_committed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from kseg.cli.common import add_json, add_path, find_logs
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     rows = []
     for log in find_logs(args.path, topic=args.topic):
         try:
-            found = list(_segments(log)) if args.segments else [_partition(log)]
+            found = log.relisting(partial(_listing, log, by_segment=args.segments))
         except KsegError as error:
             found = [{"topic": log.topic, "partition": log.partition, "path": log.directory, "error": str(error)}]
             out.damage(error)
@@ -60,6 +61,10 @@ def run(args: argparse.Namespace, out: Output) -> None:
         rows += found
     if not args.json:
         out.table(_SEGMENTS if args.segments else _PARTITIONS, [_cells(row, args.segments) for row in rows])
+
+
+def _listing(log: Log, *, by_segment: bool) -> list[dict[str, Any]]:
+    return list(_segments(log)) if by_segment else [_partition(log)]
 
 
 def _partition(log: Log) -> dict[str, Any]:

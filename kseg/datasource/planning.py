@@ -7,10 +7,10 @@ import logging
 import warnings
 from collections.abc import Sequence
 
-from kseg.errors import OptionError
 from kseg.log.plan import TASK_BYTES, Split, group_splits, plan_splits
-from kseg.log.ranges import PartitionRange, resolve_ranges
+from kseg.log.ranges import PartitionRange, describe_withheld, resolve_ranges
 from kseg.log.select import select_logs
+from kseg.log.walk import ReadOptions
 from kseg.options import SourceOptions
 
 logger = logging.getLogger(__name__)
@@ -19,9 +19,12 @@ logger = logging.getLogger(__name__)
 def plan_read(options: SourceOptions) -> list[list[Split]]:
     """The tasks of a batch read: choose the logs, settle their ranges of offsets, cut these into splits."""
     warn_once(options)
-    resolved = resolve_ranges(options, select_logs(options.paths, options))
+    logs = select_logs(options.paths, options)
+    resolved = resolve_ranges(options, logs)
     for loss in resolved.losses:
         logger.warning("%s", loss)
+    if withheld := describe_withheld(logs, options):
+        logger.warning("%s", withheld)
     return plan_tasks(resolved.ranges, options)
 
 
@@ -35,7 +38,9 @@ def plan_tasks(ranges: Sequence[PartitionRange], options: SourceOptions) -> list
 
     def plan(target: int) -> list[list[Split]]:
         return [
-            plan_splits(wanted.log, start, end, committed=committed, target_bytes=target)
+            plan_splits(
+                wanted.log, start, end, committed=committed, target_bytes=target, continues=start > wanted.start
+            )
             for wanted in ranges
             for start, end in _cut(wanted.start, wanted.end, most)
         ]
@@ -57,10 +62,9 @@ def _cut(start: int, end: int, most: int | None) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def check_supported(options: SourceOptions) -> None:
-    """Refuse what the options allow but this version does not do."""
-    if options.corrupt != "fail":
-        raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
+def read_options(options: SourceOptions) -> ReadOptions:
+    """How tasks read bytes."""
+    return ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail")
 
 
 def warn_once(options: SourceOptions) -> None:

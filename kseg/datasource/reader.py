@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kseg.datasource.planning import plan_read, warn_once
+from kseg.datasource.planning import plan_read, read_options, warn_once
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.options import SourceOptions
 
@@ -42,10 +42,8 @@ class RecordReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's splits; a task without splits, which Spark makes of an empty plan, has no rows."""
         from kseg.log.plan import read_splits
-        from kseg.log.walk import ReadOptions
 
-        limits = ReadOptions(max_bytes_per_second=self._options.max_read_bytes_per_second)
-        return read_splits(getattr(partition, "splits", []), self._schema, limits)
+        return read_splits(getattr(partition, "splits", []), self._schema, read_options(self._options))
 
 
 class ViewReader(DataSourceReader):

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from kseg.datasource.planning import check_supported, plan_read
+from kseg.datasource.planning import plan_read, read_options
 from kseg.datasource.spark_schema import arrow_schema, record_schema
 from kseg.errors import OptionError
 from kseg.log.plan import Split
+from kseg.log.walk import ReadOptions
 from kseg.options import Paths, option_map, parse_source_options
 
 
@@ -34,26 +35,24 @@ def scan(
         options: Options of the source by their names with underscores for dots, such as `startingOffsets="earliest"`.
     """
     parsed = parse_source_options(option_map(path, topics, columns, options))
-    check_supported(parsed)
     if parsed.view != "records":
         raise OptionError(f"scan reads records; use spark.read.format('kseg') for view={parsed.view}")
-    schema = record_schema(parsed.columns, include_headers=parsed.include_headers)
+    schema = record_schema(parsed)
     tasks = plan_read(parsed)
     count = max(len(tasks), 1)
-    reader = _task_reader(tasks, arrow_schema(schema), parsed.max_read_bytes_per_second)
+    reader = _task_reader(tasks, arrow_schema(schema), read_options(parsed))
     return spark.range(0, count, 1, count).mapInArrow(reader, schema)
 
 
 def _task_reader(
-    tasks: list[list[Split]], schema: pa.Schema, bytes_per_second: float | None
+    tasks: list[list[Split]], schema: pa.Schema, how: ReadOptions
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from kseg.log.plan import read_splits
-        from kseg.log.walk import ReadOptions
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 if number < len(tasks):
-                    yield from read_splits(tasks[number], schema, ReadOptions(max_bytes_per_second=bytes_per_second))
+                    yield from read_splits(tasks[number], schema, how)
 
     return read_tasks

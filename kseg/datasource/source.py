@@ -3,7 +3,7 @@
     spark.read.format("kseg").option("subscribe", "orders").load("data")
 
 Options are those of Spark's own Kafka source, with a path in place of the servers; kseg's own are columns,
-maxBytesPerTask, maxReadBytesPerSecond, readPastHighWatermark and view (docs/spark.md).
+corrupt, maxBytesPerTask, maxReadBytesPerSecond, readPastHighWatermark and view (docs/spark.md).
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class KsegDataSource(DataSource):
             if options.columns is not None:
                 found = StructType([_field(found, name) for name in options.columns])
         else:
-            found = record_schema(options.columns, include_headers=options.include_headers)
+            found = record_schema(options)
         return remember_options(found, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`: a user's own may name any of them, in any order."""
-        from kseg.datasource.planning import check_supported
         from kseg.datasource.reader import RecordReader, ViewReader
 
         options = parse_source_options(recall_options(schema, self.options))
-        check_supported(options)
         if options.view != "records":
+            if options.corrupt != "fail":
+                raise OptionError(f"option corrupt is {options.corrupt!r}, which is for records; views raise at damage")
             return ViewReader(options, schema)
-        check_schema(schema)
+        check_schema(schema, options)
         return RecordReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -57,11 +57,9 @@ class KsegDataSource(DataSource):
         from kseg.datasource.stream import KsegStreamReader
 
         options = parse_source_options(recall_options(schema, self.options), streaming=True)
-        if options.corrupt != "fail":
-            raise OptionError(f"corrupt={options.corrupt} is not available in this version; damage fails the read")
         if options.view != "records":
             raise OptionError(f"option view is {options.view!r}; a streaming query reads records only")
-        check_schema(schema)
+        check_schema(schema, options)
         return KsegStreamReader(options, schema)
 
     def _parsed_for_any_read(self) -> SourceOptions:

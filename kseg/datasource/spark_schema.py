@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -20,7 +18,8 @@ from pyspark.sql.types import (
 )
 
 from kseg.errors import OptionError
-from kseg.schema import EXTRA_SCHEMA, RECORD_SCHEMA
+from kseg.options import SourceOptions
+from kseg.schema import CORRUPT_COLUMN, RECORD_SCHEMA
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TYPES: dict[str, DataType] = {
@@ -37,27 +36,58 @@ _TYPES: dict[str, DataType] = {
     "producerEpoch": ShortType(),
     "sequence": IntegerType(),
 }
-KNOWN_COLUMNS = (*RECORD_SCHEMA.names, *EXTRA_SCHEMA.names)
+_CORRUPT = StructType(
+    [
+        StructField("file", StringType()),
+        StructField("position", LongType()),
+        StructField("size", LongType()),
+        StructField("startOffset", LongType()),
+        StructField("endOffset", LongType()),
+        StructField("reason", StringType()),
+    ]
+)
+_ALWAYS_KNOWN = ("topic", "partition", "offset")
 
 
-def record_schema(columns: Sequence[str] | None, *, include_headers: bool) -> StructType:
-    """The schema of a read: the Kafka source's columns, headers last where asked for, or the columns named."""
+def record_schema(options: SourceOptions) -> StructType:
+    """The schema of a read: the Kafka source's columns, headers last where asked for, or the columns named.
+
+    With `corrupt=column` the column that tells damage is behind them, unless it is named among them.
+    """
+    types = _types(options)
+    columns = options.columns
     if columns is None:
-        columns = [name for name in RECORD_SCHEMA.names if include_headers or name != "headers"]
+        columns = tuple(name for name in RECORD_SCHEMA.names if options.include_headers or name != "headers")
+    if CORRUPT_COLUMN in types and CORRUPT_COLUMN not in columns:
+        columns = (*columns, CORRUPT_COLUMN)
     for name in columns:
-        if name not in _TYPES:
-            raise OptionError(f"unknown column {name!r}; valid values are {', '.join(KNOWN_COLUMNS)}")
-    return StructType([StructField(name, _TYPES[name]) for name in columns])
+        if name not in types:
+            raise OptionError(f"unknown column {name!r}; valid values are {', '.join(types)}")
+    return StructType([StructField(name, types[name]) for name in columns])
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Refuse a user's schema that names a column kseg does not have, or gives it another type."""
+    types = _types(options)
     for field in schema.fields:
-        if field.name not in _TYPES:
-            raise OptionError(f"unknown column {field.name!r}; valid values are {', '.join(KNOWN_COLUMNS)}")
-        if field.dataType != _TYPES[field.name]:
-            wanted = _TYPES[field.name].simpleString()
+        if field.name not in types:
+            raise OptionError(f"unknown column {field.name!r}; valid values are {', '.join(types)}")
+        if field.dataType != types[field.name]:
+            wanted = types[field.name].simpleString()
             raise OptionError(f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}")
+    if CORRUPT_COLUMN not in types:
+        return
+    if CORRUPT_COLUMN not in schema.fieldNames():
+        raise OptionError(f"with corrupt=column the schema must have the column {CORRUPT_COLUMN}")
+    for field in schema.fields:
+        if not field.nullable and field.name not in _ALWAYS_KNOWN:
+            raise OptionError(
+                f"with corrupt=column the column {field.name!r} must be nullable: damage has no {field.name}"
+            )
+
+
+def _types(options: SourceOptions) -> dict[str, DataType]:
+    return {**_TYPES, CORRUPT_COLUMN: _CORRUPT} if options.corrupt == "column" else _TYPES
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -26,16 +26,23 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from kseg.datasource.planning import plan_tasks, warn_once
+from kseg.datasource.planning import plan_tasks, read_options, warn_once
 from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.errors import DataLossError, LogError
 from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
 from kseg.log.plan import read_splits
-from kseg.log.ranges import Loss, PartitionRange, clip_range, data_loss, resolve_starts, visible_end
+from kseg.log.ranges import (
+    Loss,
+    PartitionRange,
+    clip_range,
+    data_loss,
+    describe_withheld,
+    resolve_starts,
+    visible_end,
+)
 from kseg.log.select import partition_of, select_logs
-from kseg.log.walk import ReadOptions
 from kseg.option_values import MAX_INT64
 from kseg.options import ALL_EARLIEST, LATEST, AtOffsets, SourceOptions, Start
 from kseg.types import OffsetRange, TopicPartition
@@ -58,6 +65,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger: float | None = None
         self._told: set[TopicPartition] = set()
         self._warned = False
+        self._told_withheld = False
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts; asked for again, the answer is the same."""
@@ -84,6 +92,9 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_json(start)
         logs = self._select()
         shown = self._shown = {partition_of(log): visible_end(log, self._options) for log in logs}
+        if not self._told_withheld and (withheld := describe_withheld(logs, self._options)):
+            logger.warning("%s; the stream reads them once they are replicated", withheld)
+            self._told_withheld = True
         if self._must_pin and begun == self._initial and not isinstance(limit, ReadAllAvailable):
             # Spark keeps the end of a batch, not its start: were the first batch to hold records and be repeated after
             # a crash, it would start where "latest" or the group is by then. So it is empty, and its end is kept.
@@ -135,8 +146,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's splits."""
-        limits = ReadOptions(max_bytes_per_second=self._options.max_read_bytes_per_second)
-        return read_splits(getattr(partition, "splits", []), self._schema, limits)
+        return read_splits(getattr(partition, "splits", []), self._schema, read_options(self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's, and logs are not changed by reading."""

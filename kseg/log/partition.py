@@ -22,10 +22,10 @@ from kseg.log.files import live_files, snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir, parse_segment_file
 from kseg.log.producers import OpenTransaction, ProducerState
-from kseg.log.scan import read_records
+from kseg.log.scan import open_segments, read_records
 from kseg.log.segment import Segment
 from kseg.log.visibility import aborted_transactions, replay_producers
-from kseg.log.walk import CHUNK_BYTES, ReadOptions
+from kseg.log.walk import CHUNK_BYTES, ReadOptions, Walk
 from kseg.native import table as t
 from kseg.schema import select_columns, with_corrupt_column
 from kseg.storage import Entry, RateLimiter, Store, open_store
@@ -126,7 +126,7 @@ class Log:
     @functools.cached_property
     def end_offset(self) -> int:
         """The log end: the next offset to be written."""
-        return self._again(lambda: max(self.segments[-1].next_offset if self.segments else 0, self.start_offset))
+        return self.relisting(lambda: max(self.segments[-1].next_offset if self.segments else 0, self.start_offset))
 
     @functools.cached_property
     def high_watermark(self) -> int:
@@ -137,9 +137,9 @@ class Log:
     @functools.cached_property
     def last_stable_offset(self) -> int:
         """Where read_committed stops: the high watermark, or the first offset of an undecided transaction before it."""
-        return self._stable_below(self.high_watermark)
+        return self.stable_below(self.high_watermark)
 
-    def _stable_below(self, visible: int) -> int:
+    def stable_below(self, visible: int) -> int:
         """The first offset that read_committed must not pass, where `visible` is the end of what may be seen at all."""
         firsts = [txn.first_offset for txn in self.open_transactions()]
         if visible < self.end_offset:
@@ -154,10 +154,10 @@ class Log:
     def _state_from(self, offset: int) -> ProducerState:
         """Producer state at the log's end that knows every transaction completed at `offset` or behind it."""
         replay = functools.partial(replay_producers, snapshot_limit=offset)
-        return self._again(lambda: replay(self.segments, snapshot_offsets(self._entries)))
+        return self.relisting(lambda: replay(self.segments, snapshot_offsets(self._entries)))
 
-    def _again(self, operation: Callable[[], Result]) -> Result:
-        """Run `operation`, and once more on a new listing if a broker took a file away meanwhile."""
+    def relisting(self, operation: Callable[[], Result]) -> Result:
+        """Run `operation`, and again on a new listing of the directory if a broker took a file away meanwhile."""
         for _ in range(RETRIES):
             try:
                 return operation()
@@ -181,7 +181,7 @@ class Log:
             epochs = read_leader_epochs(self.store, self.directory)
         except IndexFileError:
             epochs = None
-        return list((self._again(self._epochs_of_batches) if epochs is None else epochs).entries)
+        return list((self.relisting(self._epochs_of_batches) if epochs is None else epochs).entries)
 
     def _epochs_of_batches(self) -> LeaderEpochs:
         epochs = LeaderEpochs()
@@ -197,7 +197,9 @@ class Log:
         Those that the indexes list, and those that the replay has seen behind the newest snapshot: a live broker writes
         a marker to the log before the index, and makes the index file with the first.
         """
-        listed = self._again(lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end))
+        listed = self.relisting(
+            lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
+        )
         replayed = [t for t in self._producer_state.aborted if t.last_offset >= start and t.first_offset < end]
         return sorted({*listed, *replayed}, key=lambda txn: txn.last_offset)
 
@@ -207,34 +209,21 @@ class Log:
         Like a broker, it looks into one segment only: the first whose greatest timestamp reaches the target.
         """
         target = _index("ts_ms", ts_ms)
-        return self._again(lambda: times.find(self.segments, target, self.start_offset))
+        return self.relisting(lambda: times.find(self.segments, target, self.start_offset))
 
     def batches(self, start: int | None = None, end: int | None = None) -> Iterator[BatchHeader]:
         """Headers of the batches that touch `[start, end)`, control batches included; nothing is decompressed."""
         start = self.start_offset if start is None else _index("start", start)
         end = self.end_offset if end is None else _index("end", end)
-        floor = max((i for i, segment in enumerate(self.segments) if segment.base_offset <= start), default=0)
-        for segment in self.segments[floor:]:
-            if segment.base_offset >= end:
-                return
-            with segment.open() as file:
-                walker = segment.walk(
-                    file, start=segment.find_position(file, start) if start > segment.base_offset else 0
-                )
-                for chunk in walker:
-                    for row in range(chunk.rows):
-                        if int(chunk.table[t.LAST_OFFSET, row]) < start:
-                            continue
-                        if int(chunk.table[t.BASE_OFFSET, row]) >= end:
-                            return
-                        try:
-                            yield header_of(chunk.table, row)
-                        except FormatError as error:
-                            raise error.with_context(path=segment.path) from None
-                        if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1 and segment.tail_problem is None:
-                            return
-                if not segment.is_last:
-                    walker.raise_if_torn()
+        for segment, file, first, limit in open_segments(self, start, end):
+            position = segment.find_position(file, first) if first > segment.base_offset else 0
+            walker = segment.walk(file, start=position)
+            try:
+                yield from _headers(walker, first, limit, to_end=segment.tail_problem is not None)
+            except FormatError as error:
+                raise error.with_context(path=segment.path) from None
+            if not segment.is_last:
+                walker.raise_if_torn()
 
     def read(
         self,
@@ -270,11 +259,11 @@ class Log:
         schema = select_columns(columns)
         if on_corrupt == "column":
             schema = with_corrupt_column(schema)
-        log = self if on_corrupt == "raise" else self._skipping
+        log = self if on_corrupt == "raise" else self.past_damage
         committed = isolation == "read_committed"
         visible = log.end_offset if read_past_high_watermark else log.high_watermark
         if committed:
-            visible = log._stable_below(visible)
+            visible = log.stable_below(visible)
         first = log.start_offset if start is None else max(_index("start", start), log.start_offset)
         last = visible if end is None else min(_index("end", end), visible)
         damages: list[Damage] = []
@@ -284,10 +273,27 @@ class Log:
         return Records(batches, damages)
 
     @functools.cached_property
-    def _skipping(self) -> Log:
-        """The same log for readers that pass over damage."""
+    def past_damage(self) -> Log:
+        """The same log for readers that pass over damage: its end, too, is that of the sound batches."""
+        if self.options.skip_damage:
+            return self
         options = dataclasses.replace(self.options, skip_damage=True)
         return type(self)(self.store, self.directory, options=options, checkpoints=self.checkpoints)
+
+
+def _headers(walker: Walk, start: int, end: int, *, to_end: bool) -> Iterator[BatchHeader]:
+    """Headers of the batches that touch `[start, end)`; `to_end` walks on behind them, to what is wrong there."""
+    for chunk in walker:
+        for row in range(chunk.rows):
+            if int(chunk.table[t.LAST_OFFSET, row]) < start:
+                continue
+            if int(chunk.table[t.BASE_OFFSET, row]) >= end:
+                walker.stop()
+                return
+            yield header_of(chunk.table, row)
+            if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1 and not to_end:
+                walker.stop()
+                return
 
 
 def _index(name: str, value: SupportsIndex) -> int:

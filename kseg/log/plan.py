@@ -27,6 +27,7 @@ from kseg.log.sound_read import Item, read_sound
 from kseg.log.sound_walk import SoundWalker
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
+from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile, Store
 
 TASK_BYTES = 64 << 20
@@ -267,4 +268,5 @@ def read_splits(
     damages: list[Damage] = []
     for split in splits:
         yield from read_split(split, schema, options, damages)
-    log_damages(damages, "a task")
+    if CORRUPT_COLUMN not in schema.names:
+        log_damages(damages, "a task")

@@ -134,9 +134,24 @@ def resolve_starts(
 
 def visible_end(log: Log, options: SourceOptions) -> int:
     """Where reading stops: what `Log.read` with the same settings shows ends here."""
-    if options.isolation == "read_committed":
-        return log.last_stable_offset
-    return log.end_offset if options.read_past_high_watermark else log.high_watermark
+    visible = log.end_offset if options.read_past_high_watermark else log.high_watermark
+    if options.isolation != "read_committed":
+        return visible
+    return log.stable_below(visible) if options.read_past_high_watermark else log.last_stable_offset
+
+
+def describe_withheld(logs: Sequence[Log], options: SourceOptions) -> str | None:
+    """A sentence on what lies behind the high watermarks and is not read; None where nothing does."""
+    if options.read_past_high_watermark:
+        return None
+    withheld = {partition_of(log): log.end_offset - log.high_watermark for log in logs}
+    behind = [tp for tp, count in withheld.items() if count]
+    if not behind:
+        return None
+    return (
+        f"{sum(withheld.values())} offsets behind the high watermark are not read, in {len(behind)} partitions:"
+        f" {format_partitions(behind)}; readPastHighWatermark reads them"
+    )
 
 
 def clip_range(log: Log, wanted: OffsetRange, options: SourceOptions) -> tuple[OffsetRange, list[Loss]]:

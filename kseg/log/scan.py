@@ -16,6 +16,7 @@ from kseg.log.segment import Segment
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
 from kseg.log.walk import Walk
+from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def read_records(
         yield from items
         return
     yield from to_rows(collect_damages(items, damages), schema, log.topic, log.partition)
-    log_damages(damages, log.directory)
+    if CORRUPT_COLUMN not in schema.names:
+        log_damages(damages, log.directory)
 
 
 def collect_damages(items: Iterator[Item], damages: list[Damage]) -> Iterator[Item]:
@@ -65,6 +67,22 @@ def _read_items(
             yield from _tell_tail(log.segments[-1])  # nothing to read before it, which is no reason to keep silent
         return
     aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed else NONE_ABORTED
+    read = _read_sound_segment if log.options.skip_damage else _read_segment
+    for segment, file, first, limit in open_segments(log, start, end):
+        try:
+            yield from read(segment, file, decoder, aborted, first, limit, batch_bytes)
+        except FormatError as error:
+            raise error.with_context(path=segment.path) from None
+
+
+def open_segments(log: Log, start: int, end: int) -> Iterator[tuple[Segment, RandomFile, int, int]]:
+    """The segments that offsets `[start, end)` are in, each opened, with the offsets `[first, limit)` to take from it.
+
+    A segment that a broker deletes or cleans meanwhile is looked for again.
+
+    Raises:
+        DataLossError: Offsets that were there are gone.
+    """
     position = start
     while position < end:
         segment, limit = _segment_at(log, position, end)
@@ -77,12 +95,8 @@ def _read_items(
                 raise
             log = _reopened(log, position, error)
             continue
-        read = _read_sound_segment if log.options.skip_damage else _read_segment
         with file:
-            try:
-                yield from read(segment, file, decoder, aborted, position, limit, batch_bytes)
-            except FormatError as error:
-                raise error.with_context(path=segment.path) from None
+            yield segment, file, position, limit
         position = limit
 
 

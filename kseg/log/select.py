@@ -54,7 +54,10 @@ def select_logs(paths: Sequence[Path], options: SourceOptions) -> list[Log]:
         StorageError: A directory that may hold wanted partitions cannot be read.
     """
     wanted = _wanted(options)
-    found = _find(paths, ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second), wanted)
+    read_options = ReadOptions(
+        max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail"
+    )
+    found = _find(paths, read_options, wanted)
     if options.subscribe is None and options.subscribe_pattern is None and options.assign is None:
         given = {open_store(path)[1].rstrip("/") for path in paths}
         chosen = [log for log in found if log.topic not in INTERNAL_TOPICS or log.directory in given]

@@ -19,6 +19,7 @@ from kseg.format.arrow import RecordDecoder
 from kseg.internal.decode import decode_record
 from kseg.internal.schema import Fields
 from kseg.log.partition import Log
+from kseg.log.scan import open_segments
 from kseg.log.walk import BatchWalker, Chunk, check_order
 from kseg.native import table as t
 from kseg.schema import select_columns
@@ -53,20 +54,15 @@ def iter_events(log: Log, start: int | None = None) -> Iterator[Event]:
     """Runs of records (offset, key, value, producerId) and transaction markers, from `start` to the end of the log."""
     first = log.start_offset if start is None else max(start, log.start_offset)
     decoder = record_decoder(log.options.max_batch_bytes)
-    segments = log.segments
-    for i, segment in enumerate(segments):
-        following = segments[i + 1].base_offset if i + 1 < len(segments) else _END
-        if following <= first:
-            continue
-        with segment.open() as file:
-            position = segment.find_position(file, first) if first > segment.base_offset else 0
-            walker = segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None, check=True)
-            last = segment.base_offset - 1
-            for chunk in walker:
-                last = check_order(chunk, segment.base_offset, last, segment.path)
-                yield from _events_of(chunk, decoder, first, following, segment.path)
-            if not segment.is_last:
-                walker.raise_if_torn()
+    for segment, file, begin, limit in open_segments(log, first, _END):
+        position = segment.find_position(file, begin) if begin > segment.base_offset else 0
+        walker = segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None, check=True)
+        last = segment.base_offset - 1
+        for chunk in walker:
+            last = check_order(chunk, segment.base_offset, last, segment.path)
+            yield from _events_of(chunk, decoder, begin, limit, segment.path)
+        if not segment.is_last:
+            walker.raise_if_torn()
 
 
 def iter_file_events(walker: BatchWalker, path: str, max_batch_bytes: int) -> Iterator[tuple[Chunk, list[Event]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -42,13 +43,17 @@ class SegmentsUnit:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Look at the segments as they are now."""
-        return to_batches(SCHEMA, (_row(log, segment) for log in open_all(self.places) for segment in log.segments))
+        return to_batches(SCHEMA, (row for log in open_all(self.places) for row in log.relisting(partial(_rows, log))))
 
 
 def plan(logs: Iterable[Log], *, unit_segments: int = UNIT_SEGMENTS) -> list[Unit]:
     """Units of whole partitions."""
     sized = ((LogPlace.of(log), len(log.segments)) for log in logs)
     return [SegmentsUnit(places) for places in pack(sized, unit_segments, fixed_cost=0)]
+
+
+def _rows(log: Log) -> list[dict[str, object]]:
+    return [_row(log, segment) for segment in log.segments]
 
 
 def _row(log: Log, segment: Segment) -> dict[str, object]:

@@ -15,9 +15,10 @@ from kseg.datasource.source import KsegDataSource
 from kseg.datasource.spark_schema import record_schema
 from kseg.datasource.stream import share_limit
 from kseg.errors import DataLossError, LogError, OptionError
+from kseg.options import SourceOptions
 from kseg.types import TopicPartition
 
-SCHEMA = record_schema(("topic", "partition", "offset", "value"), include_headers=False)
+SCHEMA = record_schema(SourceOptions(columns=("topic", "partition", "offset", "value")))
 ID = "l3iqc78KThSrt73HgwZwSw"  # one for all partitions of a topic
 ALL = ReadAllAvailable()
 DEFAULT = ReadMaxRows(2**63 - 1)
