@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from kseg.errors import DataLossError, LogError, OptionError
 from kseg.internal import consumer_offsets
-from kseg.log.group_offsets import read_group_offsets
+from kseg.log.group_offsets import committed_offsets
 from kseg.log.partition import Log
 from kseg.log.select import find_internal_logs, partition_of
 from kseg.option_values import PartitionValues, format_partitions
@@ -252,7 +252,8 @@ def _group_starts(
             f"option startingOffsets is 'group:{group}', but there is no {consumer_offsets.TOPIC} beside the logs",
             hint="give the paths of the log directories that hold it too",
         )
-    commits = read_group_offsets(group, offset_logs)
+    found = committed_offsets(offset_logs, group=group)
+    commits = {TopicPartition(commit.topic, commit.partition): commit for commit in found}
     starts, without = {}, []
     for log in logs:
         tp = partition_of(log)

@@ -20,9 +20,9 @@ from typing import Final
 from kseg.errors import LogError, OptionError, StorageError
 from kseg.internal.decode import INTERNAL_TOPICS
 from kseg.log.logdir import LogDir
+from kseg.log.metadata_log import read_image
 from kseg.log.names import METADATA_TOPIC, FileKind, FileState, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
-from kseg.log.topic_ids import current_topic_ids
 from kseg.log.walk import ReadOptions
 from kseg.option_values import format_partitions
 from kseg.options import SourceOptions, compile_topic_pattern
@@ -190,7 +190,8 @@ def _shown(paths: Sequence[Path]) -> str:
 
 
 def _current_ids(metadata: Sequence[Log]) -> dict[str, str]:
-    return current_topic_ids(_best(metadata)) if metadata else {}
+    topics = read_image(_best(metadata)).topics if metadata else {}
+    return {name: topic.topic_id for name, topic in topics.items()}
 
 
 def _of_incarnation(topic: str, logs: Sequence[Log], current: str | None) -> list[Log]:

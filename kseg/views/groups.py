@@ -12,11 +12,11 @@ import pyarrow as pa
 from kseg.internal import cluster_metadata, consumer_offsets
 from kseg.log.metadata import read_partition_metadata
 from kseg.log.partition import Log
+from kseg.log.replay import decode_latest, load_latest
 from kseg.views.columns import INT_LIST, TEXT_LIST, TIMESTAMP, list_of, to_batches, to_micros
 from kseg.views.group_state import Assignment, Group, GroupRecords, Member
 from kseg.views.metadata_log import find_image
 from kseg.views.places import LogPlace, Unit, one_each, open_all
-from kseg.views.replay import decode_latest, load_latest
 
 logger = logging.getLogger(__name__)
 

@@ -6,23 +6,18 @@ is null where the partition is not here, or is another incarnation of the topic 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 
 from kseg.internal import consumer_offsets
-from kseg.internal.framing import UNKNOWN
-from kseg.internal.schema import Fields
+from kseg.log.group_offsets import CommittedOffset, committed_offsets
 from kseg.log.partition import Log
 from kseg.types import TopicPartition
 from kseg.views.columns import TIMESTAMP, to_batches, to_micros
 from kseg.views.places import LogPlace, Unit, one_each, open_all
-from kseg.views.replay import decode_latest, load_latest
-
-logger = logging.getLogger(__name__)
 
 SCHEMA: Final = pa.schema(
     [
@@ -38,65 +33,6 @@ SCHEMA: Final = pa.schema(
         ("topicId", pa.string()),
     ]
 )
-
-_COMMITS: Final = (consumer_offsets.LEGACY_OFFSET_COMMIT, consumer_offsets.OFFSET_COMMIT)
-_KEY_PREFIXES: Final = tuple(number.to_bytes(2, "big") for number in _COMMITS)
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """Where a group stands in a partition; None for what the commit does not tell."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int | None
-    metadata: str
-    commit_timestamp_ms: int
-    topic_id: str | None
-    record_offset: int
-
-    @classmethod
-    def of(cls, decoded: Fields, record_offset: int) -> Self:
-        """Make it of a decoded OffsetCommit."""
-        key, value = decoded["key"], decoded["value"]
-        epoch = value.get("leaderEpoch", -1)
-        return cls(
-            key["group"],
-            key["topic"],
-            key["partition"],
-            value["offset"],
-            epoch if epoch >= 0 else None,
-            value["metadata"],
-            value["commitTimestamp"],
-            value.get("topicId"),
-            record_offset,
-        )
-
-
-def committed_offsets(logs: Iterable[Log], *, group: str | None = None) -> list[CommittedOffset]:
-    """The last commits, by group, topic and partition.
-
-    Args:
-        logs: Among them the partitions of `__consumer_offsets`; others are not looked at.
-        group: Only those of this group.
-    """
-    wanted = one_each(log for log in logs if log.topic == consumer_offsets.TOPIC)
-    latest = {key: found for key, found in load_latest(wanted).items() if key.startswith(_KEY_PREFIXES)}
-    commits: dict[tuple[str, str, int], CommittedOffset] = {}
-    for record_offset, decoded in decode_latest(consumer_offsets.TOPIC, latest):
-        if decoded["type"] == UNKNOWN:
-            logger.warning("a commit at offset %d is passed over: %s", record_offset, decoded["reason"])
-            continue
-        commit = CommittedOffset.of(decoded, record_offset)
-        place = (commit.group, commit.topic, commit.partition)
-        # The same place under the old and the new type of key: the later record counts.
-        if (group is None or commit.group == group) and (
-            place not in commits or commits[place].record_offset < record_offset
-        ):
-            commits[place] = commit
-    return [commits[place] for place in sorted(commits)]
 
 
 @dataclass(frozen=True, slots=True)

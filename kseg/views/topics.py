@@ -13,10 +13,10 @@ from typing import Final
 import pyarrow as pa
 
 from kseg.internal import cluster_metadata
+from kseg.log.metadata_image import MetadataImage, PartitionImage, TopicImage
+from kseg.log.metadata_log import read_image
 from kseg.log.partition import Log
 from kseg.views.columns import INT_LIST, TEXT_LIST, to_batches
-from kseg.views.metadata_image import MetadataImage, PartitionImage, TopicImage
-from kseg.views.metadata_log import read_image
 from kseg.views.places import LogPlace, Unit, one_each
 
 SCHEMA: Final = pa.schema(

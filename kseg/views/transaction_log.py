@@ -22,10 +22,10 @@ from kseg.internal.framing import UNKNOWN
 from kseg.internal.schema import Fields
 from kseg.log.partition import Log
 from kseg.log.producers import OpenTransaction
+from kseg.log.replay import decode_latest, load_latest
 from kseg.types import TopicPartition
 from kseg.views.metadata_log import find_image
 from kseg.views.places import one_each
-from kseg.views.replay import decode_latest, load_latest
 
 _ONGOING: Final = "Ongoing"
 _PREPARED: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")

@@ -8,7 +8,7 @@ import pytest
 
 import kseg
 from kseg.errors import CorruptRecordError, LogError
-from kseg.views.metadata_image import MetadataImage
+from kseg.log.metadata_image import MetadataImage
 from kseg.views.metadata_log import find_image, read_image
 from tests.views.support import (
     TOPIC_IDS,

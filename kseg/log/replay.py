@@ -7,12 +7,13 @@ transaction holds back for consumers counts for it already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kseg.errors import CorruptRecordError, FormatError, KsegError
 from kseg.format.arrow import RecordDecoder
@@ -142,15 +143,27 @@ class LatestByKey:
                 self.values[key] = latest
 
 
-def load_latest(logs: Iterable[Log]) -> dict[bytes, Latest]:
-    """The last value of each key, over partitions of one coordinator's topic."""
+def load_latest(logs: Iterable[Log], prefixes: Sequence[bytes] = ()) -> dict[bytes, Latest]:
+    """The last value of each key, over partitions of one coordinator's topic.
+
+    Args:
+        prefixes: Only keys that begin with one of these, which are of one length; all unless given.
+    """
     found: dict[bytes, Latest] = {}
     for log in logs:
         state = LatestByKey(log.directory)
         for event in iter_events(log):
-            state.add(event)
+            state.add(_matching(event, prefixes) if prefixes else event)
         found |= state.values
     return found
+
+
+def _matching(event: Event, prefixes: Sequence[bytes]) -> Event:
+    if isinstance(event, Marker):
+        return event
+    starts = pc.binary_slice(event.column("key"), 0, len(prefixes[0]))
+    # a record without a key is damage, whatever is asked for
+    return event.filter(pc.or_(pc.is_null(starts), pc.is_in(starts, pa.array(prefixes, pa.binary()))))
 
 
 def decode_latest(topic: str, latest: dict[bytes, Latest]) -> Iterator[tuple[int, Fields]]:
