@@ -62,5 +62,7 @@ def _find_in(segment: Segment, target_ms: int, start_offset: int) -> TimeMatch |
                             epoch = int(chunk.table[t.LEADER_EPOCH, row])
                             return TimeMatch(int(stamps[hits[0]]), offset, epoch if epoch >= 0 else None)
                 except FormatError as error:
+                    if segment.options.skip_damage:
+                        continue
                     raise error.with_context(path=segment.path) from None
     return None

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import IndexFileError, StorageError
+from kseg.errors import CorruptRecordError, IndexFileError, StorageError
 from kseg.index.txn import AbortedTxn
 from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
+from kseg.log.sound_walk import SoundWalker
 from kseg.log.walk import ROWS_PER_CHUNK, Chunk, Walk, check_order
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
@@ -66,13 +67,19 @@ def visible_rows(
 
 
 def replay_producers(
-    segments: Sequence[Segment], snapshots: Sequence[int], *, upto: int | None = None, snapshot_limit: int | None = None
+    segments: Sequence[Segment],
+    snapshots: Sequence[int],
+    *,
+    upto: int | None = None,
+    snapshot_limit: int | None = None,
+    must_be_sound: bool = False,
 ) -> ProducerState:
     """Producer state at the end of `segments`, or at `upto`: the newest sound snapshot, then the batches behind it.
 
     Args:
         snapshots: Offsets of the snapshots that are there, descending.
         snapshot_limit: Use no snapshot above this; completed transactions behind it are known then.
+        must_be_sound: Raise at damage, even where reading passes over it.
     """
     limit = snapshot_limit if snapshot_limit is not None else upto
     state = _from_newest_snapshot(segments, snapshots, limit)
@@ -83,11 +90,18 @@ def replay_producers(
             continue
         with segment.open() as file:
             position = segment.find_position(file, start) if start > segment.base_offset else 0
-            for chunk in segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None):
+            walker = segment.walk(file, start=position, end=segment.sound_size if segment.is_last else None)
+            for chunk in walker:
                 lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
                 first = int(np.searchsorted(lasts, start))
                 end = chunk.rows if upto is None else int(np.searchsorted(lasts, upto))
                 state.add(chunk.table, end - first, first_row=first, strict=False)
+        if must_be_sound and isinstance(walker, SoundWalker) and (walker.damages or segment.tail_problem is not None):
+            raise CorruptRecordError(
+                "a damaged place may hide how a transaction ended, and no transaction index tells it",
+                path=segment.path,
+                hint="read with read_uncommitted, or bring back the segments' .index and .txnindex files",
+            )
     return state
 
 
@@ -113,7 +127,7 @@ def aborted_transactions(
 ) -> list[AbortedTxn]:
     """Aborted transactions that touch `[start, end)`, by marker."""
     if any(segment.needs_rebuild for segment in segments):
-        state = replay_producers(segments, ())
+        state = replay_producers(segments, (), must_be_sound=True)
         return [txn for txn in state.aborted if txn.last_offset >= start and txn.first_offset < end]
     found: list[AbortedTxn] = []
     floor = max((i for i, segment in enumerate(segments) if segment.base_offset <= start), default=0)

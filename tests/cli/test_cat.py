@@ -205,3 +205,11 @@ def test_wrong_calls(small, words):
     assert (answer.status, answer.data) == (2, b"")
     assert answer.messages.startswith("kseg: ")
     assert answer.messages.count("\n") == 1
+
+
+def test_corrupt_skip_goes_on_and_says_so_by_its_status(tmp_path):
+    path = LogBuilder(tmp_path).batch(3).batch(3).corrupt(70).batch(3).write()
+    stopped, passed = call("cat", path, "--json"), call("cat", path, "--json", "--corrupt", "skip")
+    assert [row["offset"] for row in stopped.objects] == [0, 1, 2]
+    assert [row["offset"] for row in passed.objects] == [0, 1, 2, 6, 7, 8]
+    assert (stopped.status, passed.status) == (1, 1)

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import kseg
+from kseg.datasource.source import KsegDataSource
+from kseg.datasource.spark_schema import record_schema
+from kseg.options import SourceOptions
+from tests.builders import LogBuilder
 from tests.log.test_damage import batches_of, flip
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "before"
@@ -122,3 +127,23 @@ def test_files_that_change_after_planning_say_to_load_again(spark, tmp_path, cha
     for frame in planned:
         with pytest.raises(PySparkException, match=f"{message} since the read was planned; plan the read again"):
             frame.collect()
+
+
+def test_what_is_withheld_is_said_once_in_batch_and_stream(spark, tmp_path, caplog):
+    LogBuilder(tmp_path).batch(5).batch(5).write()
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\norders 0 6\n")
+    assert kseg.scan(spark, tmp_path).count() == 6
+    assert [record.message.split(";")[0] for record in caplog.records] == [
+        "4 offsets behind the high watermark are not read, in 1 partitions: orders-0"
+    ]
+    caplog.clear()
+    reader = KsegDataSource({"path": str(tmp_path), "startingOffsets": "earliest"}).streamReader(
+        record_schema(SourceOptions())
+    )
+    start = reader.initialOffset()
+    for _ in range(3):
+        reader.latestOffset(start, ReadAllAvailable())
+    assert len([record for record in caplog.records if "4 offsets behind" in record.message]) == 1
+    caplog.clear()
+    assert kseg.scan(spark, tmp_path, readPastHighWatermark=True).count() == 10
+    assert not caplog.records

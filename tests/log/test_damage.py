@@ -14,8 +14,10 @@ from kseg.log.plan import plan_splits, read_split
 from kseg.log.walk import ReadOptions
 from kseg.schema import CORRUPT_COLUMN, RECORD_SCHEMA, with_corrupt_column
 from kseg.storage import open_store
+from tests.builders import LogBuilder
 from tests.log.rows import plain_rows
 from tests.reference import batch as v2
+from tests.reference.record import Record
 from tests.scale import counts
 
 SKIP = ReadOptions(skip_damage=True)
@@ -128,3 +130,170 @@ def test_a_flipped_base_offset_never_gives_a_record_under_a_false_offset(golden,
     assert rows == left
     assert damages
     assert_covered({row[0] for row in every} - {row[0] for row in rows}, damages)
+
+
+# --- built logs: one kind of damage each ------------------------------------------------------------------------------
+
+
+def offsets(reader):
+    return [offset for batch in reader for offset in batch.column("offset").to_pylist()]
+
+
+def skipped(path, **how):
+    reader = kseg.open_log(path).read(on_corrupt="skip", **how)
+    found = offsets(reader)
+    return found, [(damage.position, damage.start, damage.end) for damage in reader.damages]
+
+
+def size_of(builder, count):
+    return sum(len(entry.data) for entry in builder.batches[:count])
+
+
+def test_records_that_cannot_be_decoded_are_damage_though_the_checksum_fits(tmp_path):
+    for codec in ("none", "lz4", "zstd", "gzip"):
+        builder = LogBuilder(tmp_path, codec).batch(5).batch(5, codec).corrupt(61, xor=0x55, repair=True).batch(5)
+        path = builder.write()
+        assert skipped(path) == ([*range(5), *range(10, 15)], [(size_of(builder, 1), 5, 10)])
+
+
+def test_a_timestamp_that_no_column_can_hold_is_damage(tmp_path):
+    builder = LogBuilder(tmp_path).batch(5).batch(5).batch(5)
+    builder.batch([Record(15, 2**62, b"k", b"v")]).batch(5)
+    store, path = open_store(builder.write())
+    log = Log(store, path, options=SKIP)
+    micros = pa.schema([pa.field("offset", pa.int64()), pa.field("timestamp", pa.timestamp("us", tz="UTC"))])
+    seen = []
+    splits = plan_splits(log, 0, log.end_offset)
+    found = offsets(batch for split in splits for batch in read_split(split, micros, SKIP, seen))
+    assert found == [*range(15), *range(16, 21)]
+    assert [(damage.start, damage.end) for damage in seen] == [(15, 16)]
+
+
+@pytest.mark.parametrize("rubbish", [bytes(100), b"\xff" * 37, bytes(range(256)) * 8], ids=["zeros", "ones", "all"])
+def test_rubbish_between_batches_loses_nothing_and_is_told(tmp_path, rubbish):
+    builder = LogBuilder(tmp_path).batch(5).raw(rubbish).batch(5).segment().batch(5)
+    path = builder.write()
+    assert skipped(path) == ([*range(15)], [(size_of(builder, 1), 5, 5)])
+
+
+def test_a_torn_middle_loses_what_was_cut_off(tmp_path):
+    builder = LogBuilder(tmp_path).segment().batch(5).batch(5).truncate(70).segment(10).batch(5)
+    path = builder.write()
+    assert skipped(path) == ([*range(5), *range(10, 15)], [(size_of(builder, 1), 5, 10)])
+
+
+def test_a_torn_tail_still_ends_the_log_quietly(tmp_path):
+    for number, tail in enumerate((b"\0" * 50, LogBuilder(tmp_path).skip(10).batch(5).segments[0].data[:-3])):
+        path = LogBuilder(tmp_path, f"t{number}").batch(5).batch(5).torn(tail).write()
+        assert skipped(path) == ([*range(10)], [])
+
+
+def test_damage_behind_the_last_sound_batch_is_told(tmp_path):
+    builder = LogBuilder(tmp_path).batch(5).batch(5).corrupt(80)
+    assert skipped(builder.write()) == ([*range(5)], [(size_of(builder, 1), 5, 10)])
+    told = pa.Table.from_batches(kseg.open_log(builder.path).read(5, on_corrupt="column")).to_pylist()
+    assert [(row["offset"], row["_corrupt"]["endOffset"]) for row in told] == [(5, 10)]
+
+
+def test_a_length_that_runs_past_the_end_of_the_log_is_no_torn_tail(tmp_path):
+    """It was taken for one: the sound batches behind it were lost without a word."""
+    path = LogBuilder(tmp_path).batch(5).batch(5).corrupt(8, xor=0x40).batch(5).write()
+    with pytest.raises(kseg.TruncatedError):
+        offsets(kseg.open_log(path).read())
+    assert skipped(path)[0] == [*range(5), *range(10, 15)]
+
+
+def test_a_batch_inside_a_value_is_not_taken_for_one_of_the_log(tmp_path):
+    inner = LogBuilder(tmp_path).skip(7).batch(3).segments[0].data
+    builder = LogBuilder(tmp_path).batch(5).record(b"k", b"xx" + inner + b"yy").corrupt(9).batch(5)
+    assert skipped(builder.write()) == ([*range(5), *range(6, 11)], [(size_of(builder, 1), 5, 6)])
+
+
+def test_legacy_messages_and_wrappers(tmp_path):
+    builder = LogBuilder(tmp_path).legacy(3).legacy(4, codec="gzip").corrupt(40).legacy(3, codec="gzip").batch(2)
+    assert skipped(builder.write())[0] == [0, 1, 2, *range(7, 12)]
+
+
+def test_a_damaged_place_hides_no_transaction_that_an_index_knows(golden, tmp_path):
+    directory = shutil.copytree(golden / "before" / "tx-0", tmp_path / "tx-0")
+    before = offsets(kseg.open_log(directory).read(isolation="read_committed"))
+    with_marker = [b for b in batches_of(directory) if b[0].read_bytes()[b[1] + 22] & 0x20]
+    file, position, _, base, _ = with_marker[0]
+    flip(file, position + 65)
+    found, damages = skipped(directory, isolation="read_committed")
+    assert set(found) <= set(before)
+    assert [start for _, start, _ in damages] == [base]
+    for index in directory.glob("*index"):
+        index.unlink()
+    with pytest.raises(kseg.CorruptRecordError, match="may hide how a transaction ended"):
+        skipped(directory, isolation="read_committed")
+
+
+def test_an_index_that_names_a_batch_inside_a_value_fails_the_read(golden, tmp_path):
+    """Rows of that batch must not be given, and who starts there cannot know."""
+    inner = LogBuilder(tmp_path, "inner").skip(40).batch(3).segments[0].data
+    builder = LogBuilder(tmp_path).batch(5).record(b"k", b"xx" + inner + b"yy").batch(5)
+    path = builder.write()
+    place = (path / f"{0:020d}.log").read_bytes().index(inner)
+    (path / f"{0:020d}.index").write_bytes((40).to_bytes(4, "big") + place.to_bytes(4, "big"))
+    for options in (ReadOptions(), SKIP):
+        store, directory = open_store(path)
+        log = Log(store, directory, options=options)
+        splits = plan_splits(log, 0, 11, target_bytes=1)
+        assert len(splits) == 2
+        with pytest.raises(kseg.CorruptRecordError, match="no batch begins where the index says"):
+            list(read_split(splits[0], RECORD_SCHEMA, options))
+    assert offsets(kseg.open_log(path).read()) == [*range(11)]
+
+
+def test_an_index_whose_offsets_lie_costs_no_rows(golden, tmp_path):
+    """A split ended where the index said that the range ends."""
+    directory = shutil.copytree(golden / "before" / "multi-segment-0", tmp_path / "multi-segment-0")
+    for index in directory.glob("*.index"):
+        data = bytearray(index.read_bytes())
+        for at in range(0, len(data), 8):
+            relative = int.from_bytes(data[at : at + 4], "big")
+            data[at : at + 4] = (relative + (400 if relative else 0)).to_bytes(4, "big")
+        index.write_bytes(data)
+    for options in (ReadOptions(), SKIP):
+        store, path = open_store(directory)
+        log = Log(store, path, options=options)
+        for start, end in ((0, 1000), (500, 2500), (2300, 2400)):
+            splits = plan_splits(log, start, end, target_bytes=20_000)
+            found = offsets(batch for split in splits for batch in read_split(split, RECORD_SCHEMA, options))
+            assert found == [*range(start, end)]
+
+
+def test_what_was_passed_over_is_said_once(tmp_path, caplog):
+    path = LogBuilder(tmp_path).batch(5).corrupt(70).batch(5).batch(5).corrupt(70).batch(5).write()
+    reader = kseg.open_log(path).read(on_corrupt="skip")
+    assert offsets(reader) == [*range(5, 10), *range(15, 20)]
+    assert len(reader.damages) == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "2 damaged places" in caplog.text and "10 offsets" in caplog.text
+    assert all(str(damage.path) in str(damage) and damage.to_dict()["reason"] for damage in reader.damages)
+
+
+def test_an_unknown_policy_is_refused(tmp_path):
+    path = LogBuilder(tmp_path).batch(5).write()
+    with pytest.raises(kseg.OptionError, match="valid values are raise, skip, column"):
+        kseg.open_log(path).read(on_corrupt="ignore")
+
+
+def test_batches_and_listings_look_again_for_a_segment_that_vanished(golden, tmp_path):
+    directory = shutil.copytree(golden / "before" / "multi-segment-0", tmp_path / "multi-segment-0")
+    log = kseg.open_log(directory)
+    headers = log.batches()
+    assert next(headers).base_offset == 0 and len(log.segments) > 3
+    gone = log.segments[2]
+    for file in directory.glob(f"{gone.base_offset:020d}.*"):
+        file.unlink()
+    with pytest.raises(kseg.DataLossError, match="taken away"):
+        list(headers)
+    for file in directory.glob(f"{log.segments[0].base_offset:020d}.*"):
+        file.unlink()
+    bases = [segment.base_offset for segment in log.segments]
+    fresh = kseg.open_log(directory)
+    assert fresh.relisting(lambda: [s.max_timestamp for s in fresh.segments]) and fresh.start_offset == bases[1]
+    stale = log.relisting(lambda: [s.max_timestamp for s in log.segments])
+    assert len(stale) == len(bases) - 2

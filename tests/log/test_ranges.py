@@ -12,7 +12,7 @@ from kseg.internal import consumer_offsets
 from kseg.log.group_offsets import committed_offsets
 from kseg.log.names import PARTITION_METADATA_FILE
 from kseg.log.partition import open_log
-from kseg.log.ranges import resolve_ranges, resolve_starts, visible_end
+from kseg.log.ranges import describe_withheld, resolve_ranges, resolve_starts, visible_end
 from kseg.log.select import select_logs
 from kseg.options import parse_source_options
 from kseg.types import TopicPartition
@@ -129,6 +129,14 @@ def test_the_high_watermark_is_the_end_unless_told(replicated):
     assert spans(resolve(replicated, readPastHighWatermark="true")) == [(0, 10)]
     parsed = parse_source_options({"kafka.isolation.level": "read_committed", "readPastHighWatermark": "true"})
     assert visible_end(open_log(replicated / "orders-0"), parsed) == 10  # as Log.read with the same settings
+
+
+def test_what_is_withheld_behind_the_high_watermark_is_counted(replicated):
+    logs = [open_log(replicated / "orders-0")]
+    told = describe_withheld(logs, parse_source_options({}))
+    assert told.startswith("4 offsets behind the high watermark are not read, in 1 partitions: orders-0;")
+    assert describe_withheld(logs, parse_source_options({"readPastHighWatermark": "true"})) is None
+    assert describe_withheld([], parse_source_options({})) is None
 
 
 def test_a_start_that_is_there_but_not_visible_yet_is_no_loss(replicated):
