@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from kseg.cli.main import main as run_kseg
-from kseg.cli.render import Column, clip, format_table
 from kseg.errors import KsegError
+from kseg.tables import Column, clip, format_table
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "tests" / "golden" / "before"

@@ -26,6 +26,7 @@ from typing import Final
 from kseg.errors import LogError, OptionError
 from kseg.log.logdir import LogDir, open_dir
 from kseg.log.metadata import MetaProperties, read_meta_properties
+from kseg.log.metadata_image import CLUSTER_DEFAULT, MetadataImage
 from kseg.log.names import METADATA_TOPIC
 from kseg.log.partition import Log
 from kseg.log.properties import parse_properties
@@ -40,7 +41,6 @@ from kseg.settings.definitions import (
 )
 from kseg.settings.values import Origin, Refusal, Setting, TopicSettings
 from kseg.types import TopicPartition
-from kseg.views.metadata_image import CLUSTER_DEFAULT, MetadataImage
 from kseg.views.metadata_log import find_image
 
 PathLike = str | os.PathLike[str]
