@@ -56,9 +56,9 @@ def visible_rows(
     for chunk in walker:
         last = check_order(chunk, base_offset, last, walker.path)
         lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
-        first_row = int(np.searchsorted(lasts, start))
+        first_row = 0 if lasts[0] >= start else int(lasts.searchsorted(start))
         # the row that holds `end - 1`, or the first behind it, is the last of interest
-        end_row = min(int(np.searchsorted(lasts, end - 1)) + 1, chunk.rows)
+        end_row = chunk.rows if last < end else min(int(lasts.searchsorted(end - 1)) + 1, chunk.rows)
         fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
         yield chunk, range(first_row, end_row), hidden
         if last >= end - 1:

@@ -1,4 +1,4 @@
-"""Copy the fields that `records.py` found into Arrow's buffers.
+"""Fill Arrow's buffers with what `rows.py` leaves to do: headers, and offsets that need no look at the records.
 
 Buffers come from the caller, sized by the totals that the decoder counted: int32 offsets with one more entry than
 rows, the bytes themselves, and a validity bitmap where there are nulls.
@@ -10,7 +10,6 @@ from typing import Any
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.memory import copy_bytes, load_u8, store_u8
-from kseg.native.records import HEADERS_COUNT, HEADERS_START
 from kseg.native.varint import read_varint
 
 
@@ -19,41 +18,15 @@ def _set_bit(bitmap: Any, row: int) -> None:
     bitmap[row >> 3] |= 1 << (row & 7)
 
 
-@inlined
-def _copy(target: Any, at: int, data: Any, arena: Any, start: int, length: int) -> None:
-    shift = data.shape[0]
-    if start < shift:
-        copy_bytes(target, at, data, start, length)
-    else:
-        copy_bytes(target, at, arena, start - shift, length)
-
-
-@kernel
-def gather_binary(
-    data: Any, arena: Any, starts: Any, lengths: Any, rows: int, offsets: Any, out: Any, bitmap: Any
-) -> None:
-    """Copy one variable-width column; a length of -1 is null. An empty `bitmap` says that there are no nulls."""
-    at = 0
-    has_nulls = bitmap.shape[0] > 0
-    for row in range(rows):
-        offsets[row] = at
-        length = lengths[row]
-        if length >= 0:
-            _copy(out, at, data, arena, starts[row], length)
-            at += length
-            if has_nulls:
-                _set_bit(bitmap, row)
-    offsets[rows] = at
-
-
 @kernel
 def gather_headers(
-    data: Any, arena: Any, columns: Any, rows: int, list_offsets: Any, list_bitmap: Any,
+    data: Any, arena: Any, places: Any, rows: int, list_offsets: Any, list_bitmap: Any,
     key_offsets: Any, keys: Any, value_offsets: Any, values: Any, value_bitmap: Any,
 ) -> bool:  # fmt: skip
-    """Copy the headers of all rows, already checked by `fill_records`; return whether every header key is ASCII.
+    """Copy the headers of all rows, already checked; return whether every header key is ASCII.
 
-    A record without headers is a null list. An empty `value_bitmap` says that no header value is null.
+    `places` has two rows: where a record's first header lies, and how many there are. A record
+    without headers is a null list. An empty `value_bitmap` says that no header value is null.
     """
     shift = data.shape[0]
     has_nulls = value_bitmap.shape[0] > 0
@@ -63,12 +36,12 @@ def gather_headers(
     value_at = 0
     for row in range(rows):
         list_offsets[row] = header
-        count = columns[HEADERS_COUNT, row]
+        count = places[1, row]
         if count == 0:
             continue
         if list_bitmap.shape[0] > 0:
             _set_bit(list_bitmap, row)
-        start = columns[HEADERS_START, row]
+        start = places[0, row]
         source = data if start < shift else arena
         p = start if start < shift else start - shift
         for _ in range(count):

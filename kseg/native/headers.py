@@ -195,3 +195,21 @@ def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, ro
         if computed != table[CRC, row]:
             return row, computed
     return -1, np.int64(0)
+
+
+@kernel
+def find_disorder(table: Any, rows: int, base_offset: int, last_offset: int) -> tuple[int, int]:
+    """Find the first row whose offsets do not rise, or do not fit the segment; return it and the offset before it.
+
+    Where all are in order, that is -1 and the last offset.
+    """
+    before = max(last_offset, base_offset - 1)
+    for row in range(rows):
+        last = int(table[LAST_OFFSET, row])
+        first = int(table[BASE_OFFSET, row])
+        if first < 0 and table[MAGIC, row] < 2:  # a wrapper, of which only the last offset is known yet
+            first = last
+        if last < 0 or first <= before or last < first or last - base_offset > 0x7FFFFFFF:
+            return row, before
+        before = last
+    return -1, before

@@ -99,6 +99,44 @@ def _skip_headers(data: Any, p: int, end: int, count: int, totals: Any) -> int:
 
 
 @inlined
+def read_record(data: Any, p: int, end: int, totals: Any) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """Parse one record of magic 2 at `p` of a payload that ends at `end`.
+
+    Returns (next position or a status, timestamp delta, offset delta, key start, key length, value start, value length,
+    first header, number of headers). Bytes of headers are added to `totals`.
+    """
+    length, p = read_varint(data, p, end)
+    if p == BAD_VARINT or length > end - p:
+        return SHORT_PAYLOAD, 0, 0, 0, 0, 0, 0, 0, 0
+    if length < MIN_RECORD_SIZE - 1:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    stop = p + length
+    timestamp_delta, p = read_varlong(data, p + 1, stop)  # one byte of attributes is skipped: nothing uses it
+    if p == BAD_VARINT:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    offset_delta, p = read_varint(data, p, stop)
+    if p == BAD_VARINT:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    key_length, key_start = read_varint(data, p, stop)
+    if key_start == BAD_VARINT or key_length > stop - key_start:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    value_length, value_start = read_varint(data, key_start + max(key_length, 0), stop)
+    if value_start == BAD_VARINT or value_length > stop - value_start:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    headers, headers_start = read_varint(data, value_start + max(value_length, 0), stop)
+    if headers_start == BAD_VARINT or headers < 0 or headers > stop - headers_start:
+        return BAD_HEADERS, 0, 0, 0, 0, 0, 0, 0, 0
+    p = headers_start
+    if headers:
+        p = _skip_headers(data, p, stop, headers, totals)
+        if p < 0:
+            return BAD_HEADERS, 0, 0, 0, 0, 0, 0, 0, 0
+    if p != stop:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    return stop, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, headers
+
+
+@inlined
 def _fill_v2(
     data: Any, start: int, end: int, shift: Any, table: Any, row: int, range_start: int, range_end: int,
     columns: Any, first: int, totals: Any, cursor: Any,
@@ -111,7 +149,6 @@ def _fill_v2(
     base_timestamp = int(table[BASE_TIMESTAMP, row])
     max_timestamp = table[MAX_TIMESTAMP, row]
     append_time = table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT != 0
-    kind = 1 if append_time else 0
     filled = first
     p = start + cursor[CURSOR_POSITION]
     for i in range(cursor[CURSOR_RECORD], count):
@@ -119,66 +156,49 @@ def _fill_v2(
             cursor[CURSOR_RECORD] = i
             cursor[CURSOR_POSITION] = p - start
             return filled, PIECE_FULL
-        length, p = read_varint(data, p, end)
-        if p == BAD_VARINT or length > end - p:
-            return filled, SHORT_PAYLOAD
-        if length < MIN_RECORD_SIZE - 1:
-            return filled, BAD_LENGTH
-        stop = p + length
-        timestamp_delta, p = read_varlong(data, p + 1, stop)  # one byte of attributes is skipped: nothing uses it
-        if p == BAD_VARINT:
-            return filled, BAD_LENGTH
-        offset_delta, p = read_varint(data, p, stop)
-        if p == BAD_VARINT:
-            return filled, BAD_LENGTH
-        key_length, p = read_varint(data, p, stop)
-        if p == BAD_VARINT or key_length > stop - p:
-            return filled, BAD_LENGTH
-        key_start = p
-        p += max(key_length, 0)
-        value_length, p = read_varint(data, p, stop)
-        if p == BAD_VARINT or value_length > stop - p:
-            return filled, BAD_LENGTH
-        value_start = p
-        p += max(value_length, 0)
-        headers, p = read_varint(data, p, stop)
-        if p == BAD_VARINT or headers < 0 or headers > stop - p:
-            return filled, BAD_HEADERS
-        headers_start = p
+        before_keys = totals[HEADER_KEY_BYTES]
+        before_values = totals[HEADER_VALUE_BYTES]
+        before_nulls = totals[NULL_HEADER_VALUES]
+        p, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, headers = (
+            read_record(data, p, end, totals)
+        )
+        if p < 0:
+            return filled, p
         offset = wrap_i64(base_offset + offset_delta)
-        keep = range_start <= offset < range_end
-        if headers:
-            before_keys = totals[HEADER_KEY_BYTES]
-            before_values = totals[HEADER_VALUE_BYTES]
-            before_nulls = totals[NULL_HEADER_VALUES]
-            p = _skip_headers(data, p, stop, headers, totals)
-            if p < 0:
-                return filled, BAD_HEADERS
-            if not keep:
-                totals[HEADER_KEY_BYTES] = before_keys
-                totals[HEADER_VALUE_BYTES] = before_values
-                totals[NULL_HEADER_VALUES] = before_nulls
-        if p != stop:
-            return filled, BAD_LENGTH
-        if keep:
-            columns[OFFSET, filled] = offset
-            columns[TIMESTAMP, filled] = max_timestamp if append_time else wrap_i64(base_timestamp + timestamp_delta)
-            columns[KEY_START, filled] = shift + key_start
-            columns[KEY_LENGTH, filled] = max(key_length, -1)
-            columns[VALUE_START, filled] = shift + value_start
-            columns[VALUE_LENGTH, filled] = max(value_length, -1)
-            columns[HEADERS_START, filled] = shift + headers_start
-            columns[HEADERS_COUNT, filled] = headers
-            columns[BATCH_ROW, filled] = row
-            columns[TIMESTAMP_TYPE, filled] = kind
-            totals[KEY_BYTES] += max(key_length, 0)
-            totals[NULL_KEYS] += key_length < 0
-            totals[VALUE_BYTES] += max(value_length, 0)
-            totals[NULL_VALUES] += value_length < 0
-            totals[HEADERS] += headers
-            totals[WITHOUT_HEADERS] += headers == 0
-            filled += 1
+        if not range_start <= offset < range_end:
+            totals[HEADER_KEY_BYTES] = before_keys
+            totals[HEADER_VALUE_BYTES] = before_values
+            totals[NULL_HEADER_VALUES] = before_nulls
+            continue
+        columns[OFFSET, filled] = offset
+        columns[TIMESTAMP, filled] = max_timestamp if append_time else wrap_i64(base_timestamp + timestamp_delta)
+        columns[KEY_START, filled] = shift + key_start
+        columns[KEY_LENGTH, filled] = max(key_length, -1)
+        columns[VALUE_START, filled] = shift + value_start
+        columns[VALUE_LENGTH, filled] = max(value_length, -1)
+        columns[HEADERS_START, filled] = shift + headers_start
+        columns[HEADERS_COUNT, filled] = headers
+        columns[BATCH_ROW, filled] = row
+        columns[TIMESTAMP_TYPE, filled] = 1 if append_time else 0
+        totals[KEY_BYTES] += max(key_length, 0)
+        totals[NULL_KEYS] += key_length < 0
+        totals[VALUE_BYTES] += max(value_length, 0)
+        totals[NULL_VALUES] += value_length < 0
+        totals[HEADERS] += headers
+        totals[WITHOUT_HEADERS] += headers == 0
+        filled += 1
     return filled, DONE if p == end else LEFT_OVER
+
+
+@inlined
+def legacy_base(data: Any, start: int, table: Any, row: int) -> int:
+    """What is added to the relative offsets inside the wrapper of `row`, decompressed to `data[start:]`."""
+    last = 0
+    at = start
+    for _ in range(table[COUNT, row]):
+        last = load_i64(data, at)
+        at += LOG_OVERHEAD + load_i32(data, at + 8)
+    return int(wrapper_base(int(table[LAST_OFFSET, row]), last))
 
 
 @inlined
@@ -220,14 +240,7 @@ def _fill_legacy(
     kind = -1  # a consumer takes the type from the batch, whatever the inner messages say
     if wrapper_magic != 0:
         kind = 1 if attributes & LOG_APPEND_TIME_BIT else 0
-    base = 0
-    if relative:
-        last = 0
-        at = start
-        for _ in range(table[COUNT, row]):
-            last = load_i64(data, at)
-            at += LOG_OVERHEAD + load_i32(data, at + 8)
-        base = int(wrapper_base(int(table[LAST_OFFSET, row]), last))
+    base = legacy_base(data, start, table, row) if relative else 0
     filled = first
     at = start + cursor[CURSOR_POSITION]
     for i in range(cursor[CURSOR_RECORD], table[COUNT, row]):

@@ -23,7 +23,12 @@ def read_varint(data: Any, position: int, end: int) -> tuple[int, int]:
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw = byte & 127
-    for i in range(1, 5):
+    if position + 1 < end:  # two bytes apart from the loop: next to all lengths and offset deltas have one or two
+        byte = load_u8(data, position + 1)
+        raw |= (byte & 127) << 7
+        if byte < 128:
+            return (raw >> 1) ^ -(raw & 1), position + 2
+    for i in range(2, 5):
         if position + i >= end:
             return 0, BAD_VARINT
         byte = load_u8(data, position + i)

@@ -15,6 +15,7 @@ from kseg.native import (
     indexing,
     producers,
     records,
+    rows,
     visibility,
 )
 from kseg.native import table as t
@@ -33,13 +34,19 @@ def warm_up() -> None:
     headers.fill_headers(data, 0, 0, 0, table, 0)
     headers.scan_candidate(data, 0, 0, 0, 0, 0)
     headers.scan_checksums(data, 0, table, 0, 0)
+    headers.find_disorder(table, 0, 0, 0)
     visibility.fill_hidden(table, 0, 0, numbers, numbers, numbers, flags)
     codecs.fill_payloads(data, 0, table, 0, 0, flags, data, 0, numbers, numbers, numbers)
     totals = np.zeros(records.TOTALS, np.int64)
     cursor = np.zeros(records.CURSOR, np.int64)
     records.fill_records(data, data, table, 0, 0, flags, numbers, numbers, 0, 0, columns, totals, cursor)
-    gather.gather_binary(data, data, numbers, numbers, 0, offsets, data, data)
-    gather.gather_headers(data, data, columns, 0, offsets, data, offsets, data, offsets, data, data)
+    state = np.zeros(rows.STATE, np.int64)
+    rows.measure_rows(table, 0, 0, flags, numbers, numbers)
+    rows.fill_rows(
+        data, data, table, 0, 0, flags, numbers, numbers, 0, 0, 0, numbers, numbers, 1, 1,
+        offsets, data, data, offsets, data, data, columns[:2], numbers, state,
+    )  # fmt: skip
+    gather.gather_headers(data, data, columns[:2], 0, offsets, data, offsets, data, offsets, data, data)
     gather.fill_offsets(numbers[:0], numbers[:0], flags[:0], 0, 0, numbers)
     limits = np.zeros(encode.LIMITS, np.int64)
     header_columns = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)

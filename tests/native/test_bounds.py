@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from kseg.native import codecs, encode, gather, headers, records, snappy
+from kseg.native import codecs, encode, gather, headers, records, rows, snappy
 from kseg.native import crc32c as checksums
 from kseg.native import hash as hashes
 from kseg.native import table as t
@@ -29,21 +29,21 @@ class Rooms:
 
     def __init__(self):
         self.data, self.arena, self.columns = Guarded(LARGEST), Guarded(LARGEST), Guarded(16 * LARGEST)
-        self.outputs = [Guarded(LARGEST) for _ in range(7)]
+        self.outputs = [Guarded(LARGEST) for _ in range(8)]
 
 
 def decode(rooms, data):
     """Walk, check, decompress, decode and gather `data`, every array just as large as it must be."""
     array = rooms.data.holding(data)
     table = t.new_table(max(len(data) // 26 + 1, 1))
-    rows, _, _ = headers.fill_headers(array, 0, len(data), 0, table, 0)
-    headers.scan_checksums(array, 0, table, 0, rows)
-    skip, starts, ends = np.zeros(rows, np.bool_), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    amount, _, _ = headers.fill_headers(array, 0, len(data), 0, table, 0)
+    headers.scan_checksums(array, 0, table, 0, amount)
+    skip, starts, ends = np.zeros(amount, np.bool_), np.zeros(amount, np.int64), np.zeros(amount, np.int64)
     done = 0
-    while done < rows:
+    while done < amount:
         arena = rooms.arena.array(LARGEST)
         stop, status = codecs.fill_payloads(
-            array, 0, table, done, rows, skip, arena, LARGEST, FUNCTIONS.addresses, starts, ends
+            array, 0, table, done, amount, skip, arena, LARGEST, FUNCTIONS.addresses, starts, ends
         )
         used = max((int(ends[row]) - len(data) for row in range(done, stop)), default=0)
         if used > 0:  # the payloads again, in an arena that ends where they end
@@ -71,21 +71,32 @@ def gather_rows(rooms, array, arena, table, first, end, skip, starts, ends):
         totals,
         np.zeros(records.CURSOR, np.int64),
     )
-    kept = rooms.columns.array((records.RECORD_COLUMNS, count), np.int64)
-    kept[:] = columns[:, :count]
-    for start, length in ((records.KEY_START, records.KEY_LENGTH), (records.VALUE_START, records.VALUE_LENGTH)):
-        offsets, bitmap = rooms.outputs[0].array(count + 1, np.int32), rooms.outputs[1].array((count + 7) // 8)
-        out = rooms.outputs[2].array(int(np.maximum(kept[length], 0).sum()))
-        gather.gather_binary(array, arena, kept[start], kept[length], count, offsets, out, bitmap)
-    if int(kept[records.HEADERS_COUNT].sum()) == int(totals[records.HEADERS]):
-        amount = int(totals[records.HEADERS])
+    kept = columns[:, :count]
+    keys, values = (int(np.maximum(kept[length], 0).sum()) for length in (records.KEY_LENGTH, records.VALUE_LENGTH))
+    state = np.zeros(rows.STATE, np.int64)
+    places = rooms.columns.array((2, count), np.int64)
+    for limit in {count, count // 2}:  # with room for all of them, and for fewer
+        shapes = [
+            (limit, np.int64), (limit, np.int64), (limit + 1, np.int32), (keys, np.uint8), ((limit + 7) // 8, np.uint8),
+            (limit + 1, np.int32), (values, np.uint8), ((limit + 7) // 8, np.uint8),
+        ]  # fmt: skip
+        outputs = [output.array(*shape) for output, shape in zip(rooms.outputs, shapes, strict=True)]
+        state[:] = 0
+        rows.fill_rows(
+            array, arena, table, first, end, skip, starts, ends, *EVERYTHING, limit, *outputs[:2], 1, 0, *outputs[2:],
+            places, np.zeros(end, np.int64), state,
+        )  # fmt: skip
+        assert state[rows.FILLED] <= limit
+    amount = int(kept[records.HEADERS_COUNT].sum())
+    if amount == int(totals[records.HEADERS]):
         shapes = [
             (count + 1, np.int32), ((count + 7) // 8, np.uint8), (amount + 1, np.int32),
             (int(totals[records.HEADER_KEY_BYTES]), np.uint8), (amount + 1, np.int32),
             (int(totals[records.HEADER_VALUE_BYTES]), np.uint8), ((amount + 7) // 8, np.uint8),
         ]  # fmt: skip
-        arrays = [output.array(*shape) for output, shape in zip(rooms.outputs, shapes, strict=True)]
-        gather.gather_headers(array, arena, kept, count, *arrays)
+        arrays = [output.array(*shape) for output, shape in zip(rooms.outputs[:7], shapes, strict=True)]
+        places[:] = kept[[records.HEADERS_START, records.HEADERS_COUNT]]
+        gather.gather_headers(array, arena, places, count, *arrays)
 
 
 def test_sound_files():

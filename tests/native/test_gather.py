@@ -1,4 +1,4 @@
-"""Gathering into Arrow buffers against plain Python lists."""
+"""Headers and offsets in Arrow buffers against plain Python lists."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from kseg.native import gather
 from kseg.native import records as r
-from kseg.native.memory import as_array
 from tests.native.harness import Decoder
-from tests.strategies import nullable_blobs, segments
+from tests.strategies import segments
 
 NOTHING = np.empty(0, np.uint8)
 
@@ -25,28 +24,6 @@ def binary(offsets, data, valid):
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-@given(st.lists(st.tuples(nullable_blobs(), st.booleans()), max_size=40), st.integers(0, 5))
-def test_a_binary_column_from_two_places(fields, gap):
-    data, arena, places = bytearray(b"\x99" * gap), bytearray(), []
-    for content, in_arena in fields:
-        target = arena if in_arena else data
-        places.append((in_arena, len(target), -1 if content is None else len(content)))
-        target += content or b""
-        target += b"\x99" * gap
-    starts = np.array([at + (len(data) if in_arena else 0) for in_arena, at, _ in places], np.int64)
-    lengths = np.array([length for _, _, length in places], np.int64)
-    size = int(np.maximum(lengths, 0).sum()) if len(fields) else 0
-    offsets, out = np.zeros(len(fields) + 1, np.int32), np.full(size + 8, 0xEE, np.uint8)
-    valid = bitmap(len(fields), any(content is None for content, _ in fields))
-    gather.gather_binary(
-        as_array(bytes(data)), as_array(bytes(arena)), starts, lengths, len(fields), offsets, out, valid
-    )
-    assert bytes(out[size:]) == b"\xee" * 8
-    made = binary(offsets, out[:size], valid)
-    made.validate(full=True)
-    assert made.to_pylist() == [content for content, _ in fields]
-
-
 def gathered_headers(decoder, count, totals):
     headers = int(totals[r.HEADERS])
     arrays = {
@@ -58,7 +35,8 @@ def gathered_headers(decoder, count, totals):
         "values": np.full(int(totals[r.HEADER_VALUE_BYTES]), 0xEE, np.uint8),
         "value_bitmap": bitmap(headers, bool(totals[r.NULL_HEADER_VALUES])),
     }
-    ascii_only = gather.gather_headers(decoder.array, decoder.arena, decoder.columns, count, *arrays.values())
+    places = decoder.columns[[r.HEADERS_START, r.HEADERS_COUNT]]
+    ascii_only = gather.gather_headers(decoder.array, decoder.arena, places, count, *arrays.values())
     return arrays, ascii_only
 
 

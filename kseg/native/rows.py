@@ -1,0 +1,255 @@
+"""Decode the records of many batches straight into Arrow's buffers, in one call and one pass over their bytes.
+
+`records.py` tells where fields lie; this copies them while they are in the CPU's cache. An output that is not wanted
+is an empty array. Headers alone stay where they are: their places are kept for `gather.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kseg.native._jit import inlined, kernel
+from kseg.native.legacy import key_and_value
+from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8, wrap_i64
+from kseg.native.records import (
+    BAD_COUNT,
+    BAD_MESSAGE,
+    DONE,
+    HEADERS,
+    KEY_BYTES,
+    LEFT_OVER,
+    NULL_KEYS,
+    NULL_VALUES,
+    PIECE_FULL,
+    TOTALS,
+    VALUE_BYTES,
+    legacy_base,
+    read_record,
+)
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    MIN_RECORD_SIZE,
+)
+
+# entries of the int64 array `state`: the totals of `records.py`, and
+FILLED: Final = TOTALS  # rows of the outputs
+WITH_HEADERS: Final = TOTALS + 1  # records that have any
+UNFIT_TIMESTAMP: Final = TOTALS + 2  # a timestamp that does not fit the column's unit, else 0
+NEXT_RECORD: Final = TOTALS + 3  # records that are done of the batch that was left in the middle
+NEXT_POSITION: Final = TOTALS + 4  # of its next record, from the payload's start
+STATE: Final = TOTALS + 5
+
+MIXED_TYPES: Final = -2
+
+
+@kernel
+def measure_rows(table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any) -> tuple[int, int, int]:
+    """What the rows' payloads can hold at most, whatever they say: (records, bytes of keys and values).
+
+    The third number is the timestamp type that all of them have, or MIXED_TYPES.
+    """
+    most: Any = np.int64(0)
+    size: Any = np.int64(0)
+    kind: Any = np.int64(MIXED_TYPES)
+    for row in range(first_row, end_row):
+        if skip[row]:
+            continue
+        payload = ends[row] - starts[row]
+        count = table[COUNT, row]
+        if table[MAGIC, row] == 2:
+            count = min(count, payload // MIN_RECORD_SIZE)
+        if count > 0:
+            found = np.int64(1 if table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT else 0)
+            if table[MAGIC, row] == 0:
+                found = np.int64(-1)
+            kind = found if most == 0 or kind == found else np.int64(MIXED_TYPES)
+            most += count
+        size += payload
+    return most, size, kind
+
+
+@inlined
+def _has_room(out: Any, place: Any, key_length: int, value_length: int) -> bool:
+    rows, _, _, key, value, _ = out
+    row, key_at, value_at, _, _ = place
+    if row >= rows:
+        return False
+    if key[0].shape[0] > 0 and key_length > key[1].shape[0] - key_at:
+        return False
+    return not (value[0].shape[0] > 0 and value_length > value[1].shape[0] - value_at)
+
+
+@inlined
+def _append_binary(source: Any, start: int, length: int, column: Any, row: int, at: int, nulls: int) -> tuple[int, int]:
+    """Append a field, if its column is wanted; return (where the next one goes, nulls so far)."""
+    offsets, content, bitmap = column
+    if offsets.shape[0] == 0:
+        return at, nulls
+    offsets[row] = at
+    if length >= 0:
+        copy_bytes(content, at, source, start, length)
+        return at + length, nulls
+    if nulls == 0:
+        bitmap[:] = 255
+    bitmap[row >> 3] &= ~(1 << (row & 7))
+    return at, nulls + 1
+
+
+@inlined
+def _append(
+    source: Any, offset: int, timestamp: int, key_start: int, key_length: int, value_start: int, value_length: int,
+    headers_start: int, headers: int, scale: Any, out: Any, place: Any, state: Any,
+) -> Any:  # fmt: skip
+    """Append a record, whose room was checked; return the place behind it."""
+    _, offsets, timestamps, key, value, places = out
+    row, key_at, value_at, null_keys, null_values = place
+    unit, largest = scale
+    if offsets.shape[0]:
+        offsets[row] = offset
+    if timestamps.shape[0]:
+        if unit == 1 or -largest <= timestamp <= largest:
+            timestamps[row] = timestamp * unit
+        else:
+            state[UNFIT_TIMESTAMP] = timestamp
+    key_at, null_keys = _append_binary(source, key_start, key_length, key, row, key_at, null_keys)
+    value_at, null_values = _append_binary(source, value_start, value_length, value, row, value_at, null_values)
+    if places.shape[1]:
+        places[1, row] = headers
+        if headers:
+            places[0, row] = headers_start
+            state[HEADERS] += headers
+            state[WITH_HEADERS] += 1
+    return row + 1, key_at, value_at, null_keys, null_values
+
+
+@inlined
+def _fill_v2(
+    source: Any, start: int, end: int, shift: int, table: Any, row: int, span: Any, scale: Any, out: Any,
+    place: Any, state: Any,
+) -> tuple[int, Any]:  # fmt: skip
+    """Decode one batch of magic 2 whose payload is `source[start:end]`; return (status, place behind it)."""
+    count = table[COUNT, row]
+    if count < 0 or count * MIN_RECORD_SIZE > end - start:
+        return BAD_COUNT, place
+    base_offset = int(table[BASE_OFFSET, row])
+    base_timestamp = int(table[BASE_TIMESTAMP, row])
+    max_timestamp = int(table[MAX_TIMESTAMP, row])
+    append_time = table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT != 0
+    at = start + state[NEXT_POSITION]
+    for i in range(state[NEXT_RECORD], count):
+        following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, first, headers = (
+            read_record(source, at, end, state)
+        )
+        if following < 0:
+            return following, place
+        offset = wrap_i64(base_offset + offset_delta)
+        if span[0] <= offset < span[1]:
+            if not _has_room(out, place, key_length, value_length):
+                state[NEXT_RECORD] = i
+                state[NEXT_POSITION] = at - start
+                return PIECE_FULL, place
+            timestamp = max_timestamp if append_time else wrap_i64(base_timestamp + timestamp_delta)
+            place = _append(
+                source, offset, timestamp, key_start, key_length, value_start, value_length, shift + first, headers,
+                scale, out, place, state,
+            )  # fmt: skip
+        at = following
+    return DONE if at == end else LEFT_OVER, place
+
+
+@inlined
+def _fill_legacy(
+    source: Any, start: int, table: Any, row: int, span: Any, scale: Any, out: Any, place: Any, state: Any
+) -> tuple[int, Any]:
+    """Decode one legacy message, or the inner messages of a wrapper; return (status, place behind it)."""
+    attributes = table[ATTRIBUTES, row]
+    relative = attributes & CODEC_MASK != 0 and table[MAGIC, row] == 1
+    append_time = relative and attributes & LOG_APPEND_TIME_BIT != 0
+    base = legacy_base(source, start, table, row) if relative else 0
+    at = start + state[NEXT_POSITION]
+    for i in range(state[NEXT_RECORD], table[COUNT, row]):
+        stop = at + LOG_OVERHEAD + load_i32(source, at + 8)
+        magic = load_u8(source, at + 16)
+        offset = wrap_i64(base + load_i64(source, at))
+        timestamp = -1
+        if magic != 0:
+            if stop - at < 26:
+                return BAD_MESSAGE, place
+            timestamp = int(table[MAX_TIMESTAMP, row]) if append_time else load_i64(source, at + 18)
+        if span[0] <= offset < span[1]:
+            key_start, key_length, value_start, value_length = key_and_value(source, at, stop, magic)
+            if key_start < 0:
+                return BAD_MESSAGE, place
+            if not _has_room(out, place, key_length, value_length):
+                state[NEXT_RECORD] = i
+                state[NEXT_POSITION] = at - start
+                return PIECE_FULL, place
+            place = _append(
+                source, offset, timestamp, key_start, key_length, value_start, value_length, 0, 0, scale, out, place,
+                state,
+            )  # fmt: skip
+        at = stop
+    return DONE, place
+
+
+@kernel
+def fill_rows(
+    data: Any, arena: Any, table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any,
+    range_start: int, range_end: int, rows: int, offsets: Any, timestamps: Any, unit: int, largest: int,
+    key_offsets: Any, keys: Any, key_bitmap: Any, value_offsets: Any, values: Any, value_bitmap: Any,
+    places: Any, kept: Any, state: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Decode the rows' payloads into Arrow's buffers; return (row where it stopped, status).
+
+    Only records with an offset in `[range_start, range_end)` are kept. A count that its payload cannot hold is refused
+    before anything is read. `rows` is the room of every output; `kept[row]` tells how many records came from a row.
+    Bitmaps are written only where there are nulls. Timestamps are multiplied by `unit`, if they are not above
+    `largest`. With PIECE_FULL, the call is repeated from the row where it stopped, with fresh outputs and the same
+    NEXT_RECORD and NEXT_POSITION; all of the state of a first call is zero.
+    """
+    key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
+    out = (rows, offsets, timestamps, key, value, places)
+    span, scale = (range_start, range_end), (unit, largest)
+    shift: Any = np.int64(data.shape[0])
+    zero: Any = np.int64(0)
+    place = (zero, zero, zero, zero, zero)
+    stopped: Any = np.int64(end_row)
+    status: Any = np.int64(DONE)
+    for row in range(first_row, end_row):
+        kept[row] = 0
+        if skip[row] or table[COUNT, row] == 0:
+            continue
+        before = place[0]
+        start = starts[row]
+        if start >= shift:
+            source, moved = arena, shift
+        else:
+            source, moved = data, zero
+        if table[MAGIC, row] == 2:
+            status, place = _fill_v2(
+                source, start - moved, ends[row] - moved, moved, table, row, span, scale, out, place, state
+            )
+        else:
+            status, place = _fill_legacy(source, start - moved, table, row, span, scale, out, place, state)
+        kept[row] = place[0] - before
+        if status != DONE:
+            stopped = row
+            break
+        state[NEXT_RECORD] = 0
+        state[NEXT_POSITION] = 0
+    state[FILLED], state[KEY_BYTES], state[VALUE_BYTES], state[NULL_KEYS], state[NULL_VALUES] = place
+    if key_offsets.shape[0]:
+        key_offsets[place[0]] = place[1]
+    if value_offsets.shape[0]:
+        value_offsets[place[0]] = place[2]
+    return stopped, status
