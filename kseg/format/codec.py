@@ -23,7 +23,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from kseg.errors import OptionError, UnsupportedError
-from kseg.native.codecs import GZIP, LZ4, SNAPPY, ZSTD, xxhash32
+from kseg.native.codecs import FUNCTIONS, GZIP, GZIP_RESET, GZIP_STREAM, LZ4, SNAPPY, ZSTD, xxhash32
 from kseg.native.compress import (
     BLOCK_SLACK,
     LEVEL,
@@ -152,17 +152,33 @@ class BlockFunctions:
             self._create.restype = ctypes.c_void_p
             self._free.argtypes = [ctypes.c_void_p]
             context = self._create() or 0
-        self.addresses: NDArray[np.int64] = np.zeros(5, np.int64)
+        self.addresses: NDArray[np.int64] = np.zeros(FUNCTIONS, np.int64)
         self.addresses[0] = context
         self.addresses[GZIP] = _address(_CALLBACKS[GZIP])
         self.addresses[SNAPPY] = _address(_CALLBACKS[SNAPPY])
         self.addresses[LZ4] = _address(lz4_function)
         self.addresses[ZSTD] = _address(zstd_function if context else _CALLBACKS[ZSTD])
+        self._use_zlib()
+
+    def _use_zlib(self) -> None:
+        names = ("zlibVersion", "inflateInit2_", "inflateReset", "inflate", "inflateEnd")
+        version, init, reset, function, self._end = (_find("zlib", name) for name in names)
+        if not _STREAM_FITS or None in (version, init, reset, function, self._end):
+            return
+        version.restype = ctypes.c_char_p
+        init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
+        self._end.argtypes = [ctypes.c_void_p]
+        self._stream = self.addresses.ctypes.data + GZIP_STREAM * self.addresses.itemsize
+        if init(self._stream, GZIP_WINDOW, version(), 8 * STREAM_WORDS) == 0:
+            self.addresses[GZIP_RESET], self.addresses[GZIP] = _address(reset), _address(function)
 
     def __del__(self) -> None:
-        context = int(self.addresses[0]) if hasattr(self, "addresses") else 0
-        if context:
-            self._free(context)
+        if not hasattr(self, "addresses"):
+            return
+        if self.addresses[0]:
+            self._free(int(self.addresses[0]))
+        if self.addresses[GZIP_RESET]:
+            self._end(self._stream)
 
 
 def _address(function: Any) -> int:

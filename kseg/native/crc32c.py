@@ -157,19 +157,47 @@ if HARDWARE is not None:
         return crc, position
 
     @inlined
+    def _odd_bytes(crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
+        """Advance by eight bytes and as many more as make the rest a whole number of eights, without a branch.
+
+        A CRC may be mixed into the next four bytes instead, and go on from 0; zeros in front then change nothing, so
+        the odd bytes come first, as the end of a word of zeros.
+        """
+        odd = np.uint64((end - position) & 7) * np.uint64(8)
+        word = load_u64_native(data, position) ^ crc
+        first = _step(np.uint64(0), (word << (np.uint64(56) - odd)) << np.uint64(8))
+        position += (end - position) & 7
+        return _step(first, load_u64_native(data, position) ^ (crc >> odd)), position + 8
+
+    @inlined
     def _crc32c(data: Any, start: int, end: int) -> Any:
         position = start
         crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, np.uint64(0xFFFFFFFF), data, position, end)
         crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
-        while position + 8 <= end:
-            crc = _step(crc, load_u64_native(data, position))
-            position += 8
+        if position + 8 <= end:
+            crc, position = _odd_bytes(crc, data, position, end)
+            while position < end:
+                crc = _step(crc, load_u64_native(data, position))
+                position += 8
         while position < end:
             crc = _step_byte(crc, load_u8(data, position))
             position += 1
         return np.int64(crc) ^ 0xFFFFFFFF
 
 else:
+
+    @inlined
+    def _odd_bytes(crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
+        """Advance by eight bytes and as many more as make the rest a whole number of eights, without a branch.
+
+        A CRC may be mixed into the next four bytes instead, and go on from 0; zeros in front then change nothing, so
+        the odd bytes come first, as the end of a word of zeros.
+        """
+        odd = np.uint64((end - position) & 7) * np.uint64(8)
+        word = load_u64_native(data, position) ^ crc
+        first = _step(np.uint64(0), (word << (np.uint64(56) - odd)) << np.uint64(8))
+        position += (end - position) & 7
+        return _step(first, load_u64_native(data, position) ^ (crc >> odd)), position + 8
 
     @inlined
     def _crc32c(data: Any, start: int, end: int) -> Any:
