@@ -24,8 +24,9 @@ from kseg.native.records import PIECE_BYTES
 from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
 MAX_BATCH_BYTES = 128 << 20
-ARENA_BYTES = 2 << 20  # stays in the CPU's cache while it is filled and read
+ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
+KEPT_SLICES = 64
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -53,6 +54,7 @@ class RecordDecoder:
         self._kinds: dict[str, pa.DataType] = {field.name: field.type for field in schema}
         self._of_topic: dict[str, Any] = {"topic": topic, "partition": partition}
         self._constants: dict[tuple[str, Any], pa.Array] = {}
+        self._slices: dict[tuple[str, Any, int], pa.Array] = {}
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
         self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
@@ -162,12 +164,17 @@ class RecordDecoder:
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _constant(self, name: str, count: int, value: Any = None) -> pa.Array:
-        """A column that is the same in every row: made once for the largest batch, and sliced."""
-        made = self._constants.get((name, value))
-        if made is None or len(made) < count:
-            kind = self._kinds[name]
-            made = self._constants[name, value] = pa.repeat(pa.scalar(value, kind), count + count // 4)
-        return made.slice(0, count)
+        """A column that is the same in every row: made once for the largest batch, and sliced once for each length."""
+        found = self._slices.get((name, value, count))
+        if found is None:
+            made = self._constants.get((name, value))
+            if made is None or len(made) < count:
+                kind = self._kinds[name]
+                made = self._constants[name, value] = pa.repeat(pa.scalar(value, kind), count + count // 4)
+            if len(self._slices) >= KEPT_SLICES:
+                self._slices.clear()
+            found = self._slices[name, value, count] = made.slice(0, count)
+        return found
 
     def _column(
         self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int

@@ -22,7 +22,7 @@ from kseg.native.headers import fill_headers, find_disorder, scan_checksums
 from kseg.storage import RandomFile, RateLimiter
 
 FIRST_CHUNK_BYTES = 128 << 10
-CHUNK_BYTES = 2 << 20  # a chunk and what is made of it stay in the CPU's cache
+CHUNK_BYTES = 4 << 20
 READS_A_BUFFER = 2  # what is left of a batch stays where it is until the buffer is full
 ROWS_PER_CHUNK = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 
@@ -151,7 +151,9 @@ class BatchWalker:
         if self._buffer.size - self._begin < held + size:
             room = self._buffer
             if room.size < held + size:
-                room = np.empty(held + READS_A_BUFFER * size, np.uint8)
+                # a second read means that more will follow: room for them all, whose pages come with their first use
+                later = READS_A_BUFFER * min(self._chunk_bytes, self._end - start) if room.size else 0
+                room = np.empty(held + max(size, later), np.uint8)
             room[:held] = self._buffer[self._begin : self._begin + held]
             self._buffer, self._begin = room, 0
         target = self._begin + held
