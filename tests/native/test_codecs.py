@@ -270,3 +270,15 @@ def test_count_and_base_of_a_wrapper_become_known(magic, codec):
     assert (decoder.walk.table[t.COUNT, 0], decoder.walk.table[t.BASE_OFFSET, 0]) == (-1, -1)
     assert decoder.payloads() == (1, native.DONE)
     assert (decoder.walk.table[t.COUNT, 0], decoder.walk.table[t.BASE_OFFSET, 0]) == (4, 10)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_gzip_asks_for_room_until_it_has_enough(members):
+    parts = [bytes([65 + index]) * 300 for index in range(members)]
+    packed = b"".join(twin.gzip_compress(part) for part in parts)
+    data = v2.encode_payload(packed, 1, v2.Fields(codec=twin.GZIP), compress=bytes)
+    decoder = Decoder(data, arena=300 * members - 1)
+    assert decoder.payloads() == (0, native.ARENA_FULL)
+    decoder.arena = np.zeros(300 * members, np.uint8)
+    assert decoder.payloads() == (1, native.DONE)
+    assert bytes(decoder.arena) == b"".join(parts)

@@ -199,3 +199,33 @@ def test_the_checksum_scan_starts_where_it_is_told():
     assert headers.scan_checksums(as_array(data), 1000, table, 0, 2)[0] == 0
     assert headers.scan_checksums(as_array(data), 1000, table, 1, 1)[0] == -1
     assert np.all(table[t.POSITION, :2] >= 1000)
+
+
+def first_wrong(rows, base_offset, last_offset):
+    """The twin of `find_disorder`: rows are (base, last, magic)."""
+    before = max(last_offset, base_offset - 1)
+    for index, (base, last, magic) in enumerate(rows):
+        first = last if base < 0 and magic < 2 else base
+        if not before < first <= last <= base_offset + 0x7FFFFFFF or last < 0:
+            return index, before
+        before = last
+    return -1, before
+
+
+EDGES = st.sampled_from([-(1 << 63), -1, 0, (1 << 31) + 9, (1 << 31) + 10, (1 << 63) - 1])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40) | EDGES, st.integers(0, 40) | EDGES, st.sampled_from([0, 1, 2])), max_size=6),
+    st.integers(0, 20),
+    st.integers(-1, 20),
+    st.booleans(),
+)
+def test_offsets_out_of_order(rows, base_offset, last_offset, is_sorted):
+    rows = sorted(rows) if is_sorted else rows
+    table = t.new_table(8)
+    for index, (base, last, magic) in enumerate(rows):
+        table[[t.BASE_OFFSET, t.LAST_OFFSET, t.MAGIC], index] = base, last, magic
+    assert headers.find_disorder(table, len(rows), base_offset, last_offset) == first_wrong(
+        rows, base_offset, last_offset
+    )
