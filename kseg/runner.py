@@ -6,10 +6,11 @@ which are small reports, pass through the JVM. This module does not import Spark
 
 from __future__ import annotations
 
+import collections
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -50,6 +51,27 @@ def run_tasks(
         results[number] = result
         progress.advance(1 if weights is None else weights[number])
     return [results[number] for number in range(len(tasks))]
+
+
+def stream_tasks(
+    work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int | None = None, ahead: int = 2
+) -> Iterator[Result]:
+    """Do `work` in threads of this process and give the results in the order of the tasks, as they are wanted.
+
+    No more than `ahead` results a thread wait to be taken, so that memory is bounded whatever the number of tasks.
+    """
+    count = workers or os.cpu_count() or 1
+    waiting: collections.deque[Future[Result]] = collections.deque()
+    with ThreadPoolExecutor(count, thread_name_prefix="kseg") as pool:
+        try:
+            for task in tasks:
+                waiting.append(pool.submit(work, task))
+                if len(waiting) > count * ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _run_here(

@@ -84,7 +84,8 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @inlined
-def _siphash(data: Any, start: int, length: int, key0: Any, key1: Any) -> tuple[Any, Any]:
+def siphash128(data: Any, start: int, length: int, key0: Any, key1: Any) -> tuple[Any, Any]:
+    """SipHash-2-4-128 of `data[start:start + length]`, as (low, high)."""
     v0 = V0 ^ key0
     v1 = V1 ^ key1 ^ np.uint64(0xEE)
     v2 = V2 ^ key0
@@ -121,7 +122,7 @@ def _siphash(data: Any, start: int, length: int, key0: Any, key1: Any) -> tuple[
 @kernel
 def _fill_hash128(data: Any, starts: Any, lengths: Any, rows: int, key: Any, out: Any) -> None:
     for row in range(rows):
-        low, high = _siphash(data, starts[row], max(lengths[row], np.int64(0)), key[0], key[1])
+        low, high = siphash128(data, starts[row], max(lengths[row], np.int64(0)), key[0], key[1])
         out[row, 0] = low
         out[row, 1] = high
 

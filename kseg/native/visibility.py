@@ -9,7 +9,7 @@ from kseg.native.table import ATTRIBUTES, CONTROL_BIT, LAST_OFFSET, MAGIC, PRODU
 
 
 @inlined
-def _is_aborted(producer_id: int, last_offset: int, producers: Any, firsts: Any, markers: Any) -> bool:
+def is_aborted(producer_id: int, last_offset: int, producers: Any, firsts: Any, markers: Any) -> bool:
     """Whether an aborted transaction of this producer covers the offset; the arrays are sorted by (producer, first)."""
     low = 0
     high = producers.shape[0]
@@ -36,4 +36,4 @@ def fill_hidden(
         if attributes & CONTROL_BIT:
             hidden[row] = True
         elif attributes & TRANSACTIONAL_BIT and producers.shape[0]:
-            hidden[row] = _is_aborted(table[PRODUCER_ID, row], table[LAST_OFFSET, row], producers, firsts, markers)
+            hidden[row] = is_aborted(table[PRODUCER_ID, row], table[LAST_OFFSET, row], producers, firsts, markers)

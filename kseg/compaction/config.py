@@ -1,0 +1,84 @@
+"""Settings of the cleaner, by Kafka's own names with underscores for dots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, Literal
+
+from kseg.errors import OptionError
+from kseg.index.build import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL_BYTES
+from kseg.log.producers import DEFAULT_EXPIRATION_MS
+
+DAY_MS: Final = 24 * 3600 * 1000
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
+DEFAULT_MEMORY_BUDGET: Final = 512 << 20
+MIN_MEMORY_BUDGET: Final = 1 << 20
+
+Strategy = Literal["memory", "spill"]
+
+_RANGES: Final = {
+    "delete_retention_ms": (0, MAX_INT64),
+    "segment_bytes": (61, MAX_INT32),
+    "segment_index_bytes": (24, MAX_INT32),
+    "index_interval_bytes": (0, MAX_INT32),
+    "min_compaction_lag_ms": (0, MAX_INT64),
+    "max_compaction_lag_ms": (1, MAX_INT64),
+    "producer_id_expiration_ms": (1, MAX_INT64),
+    "max_message_bytes": (0, MAX_INT32),
+    "memory_budget": (MIN_MEMORY_BUDGET, MAX_INT64),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """How a compacted topic is cleaned; the defaults are Kafka's.
+
+    Args:
+        cleanup_policy: The topic's policy. None: not known, and then nothing is compacted without being told where to
+            begin.
+        delete_retention_ms: How long tombstones and markers stay after the first cleaning that saw them.
+        segment_bytes: Small segments are merged up to this size.
+        segment_index_bytes: And as long as their indexes fit this.
+        index_interval_bytes: About how many bytes of log lie between two index entries.
+        min_cleanable_dirty_ratio: A log is cleaned when more than this share of it was not cleaned before.
+        min_compaction_lag_ms: Records that are younger stay as they are.
+        max_compaction_lag_ms: A log with older records that were not cleaned is cleaned whatever its ratio.
+        producer_id_expiration_ms: Producers that are silent for longer are forgotten.
+        max_message_bytes: The largest batch that the topic takes; larger ones that are there are cleaned all the same.
+        memory_budget: Bytes for the map of keys. Keys that need more are sorted through files instead.
+        strategy: Force `memory` or `spill`; None lets the plan choose.
+    """
+
+    cleanup_policy: str | None = None
+    delete_retention_ms: int = DAY_MS
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = DEFAULT_INDEX_BYTES
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS
+    max_message_bytes: int = 1048588
+    memory_budget: int = DEFAULT_MEMORY_BUDGET
+    strategy: Strategy | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name in _RANGES:
+                low, high = _RANGES[field.name]
+                value = getattr(self, field.name)
+                if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                    raise OptionError(f"{field.name} must be an integer from {low} to {high}, got {value!r}")
+        if not 0 <= self.min_cleanable_dirty_ratio <= 1:
+            raise OptionError(f"min_cleanable_dirty_ratio must be from 0 to 1, got {self.min_cleanable_dirty_ratio!r}")
+        if self.strategy not in (None, "memory", "spill"):
+            raise OptionError(f"strategy must be memory or spill, got {self.strategy!r}")
+        unknown = set(self.policies) - {"compact", "delete"}
+        if unknown:
+            raise OptionError(f"cleanup_policy must be compact, delete or both, got {self.cleanup_policy!r}")
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies, apart; none where they are not known."""
+        return tuple(word.strip() for word in (self.cleanup_policy or "").split(",") if word.strip())

@@ -1,0 +1,88 @@
+"""Records of a chunk as columns, a run of whole batches at a time, in buffers that are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.format.arrow import MAX_BATCH_BYTES
+from kseg.format.batch import payload_error, record_error, size_error
+from kseg.format.codec import BlockFunctions
+from kseg.log.walk import Chunk
+from kseg.native import codecs, records
+from kseg.native import table as t
+
+ARENA_BYTES = 4 << 20
+EVERYTHING = (-(2**63), 2**63 - 1)
+
+
+@dataclass(slots=True)
+class Run:
+    """Whole batches and where the fields of their records lie; valid until the next run is asked for."""
+
+    chunk: Chunk
+    rows: range
+    starts: NDArray[np.int64]
+    arena: t.Bytes
+    columns: NDArray[np.int64]
+    count: int
+    payload_bytes: int
+
+
+class RunDecoder:
+    """Decompresses and decodes runs of batches; one object per thread."""
+
+    def __init__(self, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
+        self._limit = max_batch_bytes
+        self._functions = BlockFunctions()
+        self._arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
+        self._columns = np.empty((records.RECORD_COLUMNS, 0), np.int64)
+
+    def decode(self, chunk: Chunk, rows: range, skip: NDArray[np.bool_]) -> Iterator[Run]:
+        """Decode `rows`; those with `skip[row]` have no records in the result.
+
+        Raises:
+            FormatError: A payload or a record is damaged.
+        """
+        starts, ends = np.empty(rows.stop, np.int64), np.empty(rows.stop, np.int64)
+        row = rows.start
+        while row < rows.stop:
+            stop, status = codecs.fill_payloads(
+                chunk.data, chunk.file_position, chunk.table, row, rows.stop, skip, self._arena, self._limit,
+                self._functions.addresses, starts, ends,
+            )  # fmt: skip
+            if status < 0:
+                raise payload_error(chunk.table, stop, status)
+            if stop == row:
+                self._grow_arena(chunk.table, row)
+                continue
+            yield self._decode_rows(chunk, range(row, stop), skip, starts, ends)
+            row = stop
+
+    def _grow_arena(self, table: t.Table, row: int) -> None:
+        if self._arena.size >= self._limit:
+            raise size_error(table, row, self._limit)
+        size = min(2 * self._arena.size, self._limit)
+        self._arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
+        self._arena = np.empty(size, np.uint8)
+
+    def _decode_rows(
+        self, chunk: Chunk, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> Run:
+        span = slice(rows.start, rows.stop)
+        payloads = ends[span] - starts[span]
+        is_v2 = chunk.table[t.MAGIC, span] == 2
+        room = np.where(is_v2, payloads // t.MIN_RECORD_SIZE, chunk.table[t.COUNT, span])
+        there = int(np.clip(np.minimum(chunk.table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
+        if self._columns.shape[1] < there:
+            self._columns = np.empty((records.RECORD_COLUMNS, there + there // 4), np.int64)
+        count, stop, status = records.fill_records(
+            chunk.data, self._arena, chunk.table, rows.start, rows.stop, skip, starts, ends, *EVERYTHING,
+            self._columns, np.zeros(records.TOTALS, np.int64), np.zeros(records.CURSOR, np.int64),
+        )  # fmt: skip
+        if status != records.DONE:
+            raise record_error(chunk.table, stop, status)
+        return Run(chunk, rows, starts, self._arena, self._columns, int(count), int(payloads.sum()))

@@ -1,0 +1,97 @@
+"""The map from keys to their latest offset, shared by the threads that fill it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.compaction.decode import Run
+from kseg.native import keymap as native
+from kseg.native.records import OFFSET
+
+MAX_LOAD: Final = 0.75
+MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
+
+
+class KeyMapFull(Exception):
+    """There are more keys than the map has room for."""
+
+
+def new_hash_key() -> NDArray[np.uint64]:
+    """A random key: nobody can prepare record keys that collide under it."""
+    return np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
+
+
+def slots_for(keys: int) -> int:
+    """How many slots a map for so many keys has: a power of two."""
+    return max(1 << int(np.ceil(np.log2(max(keys, 1) / (MAX_LOAD - 0.05)))), MIN_SLOTS)
+
+
+def largest_map(budget: int) -> int:
+    """How many slots fit a budget of bytes: a power of two."""
+    return max(1 << (budget // native.SLOT_BYTES).bit_length() - 1, MIN_SLOTS)
+
+
+class KeyMap:
+    """Latest offset per key.
+
+    Args:
+        slots: How many keys there is room for, and a third more; a power of two.
+        hash_key: Two words; the same for all maps of a round.
+    """
+
+    def __init__(self, slots: int, hash_key: NDArray[np.uint64]) -> None:
+        self.hash_key = hash_key
+        self._slots = np.zeros((slots, 3), np.int64)
+        self._held = [0] * native.REGIONS
+        self._locks = [threading.Lock() for _ in range(native.REGIONS)]
+        self._limit = int(slots * MAX_LOAD) >> native.REGION_BITS
+
+    @property
+    def keys(self) -> int:
+        """How many keys it holds."""
+        return sum(self._held)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the table."""
+        return self._slots.nbytes
+
+    def put(self, run: Run, hidden: NDArray[np.bool_], first_offset: int) -> None:
+        """Take the records of a run that have a key and an offset from `first_offset` on; any thread may call it.
+
+        Raises:
+            KeyMapFull: There is no room for all keys.
+        """
+        hashes = self.hashes(run)
+        order = np.empty(run.count, np.int64)
+        ends = np.empty(native.REGIONS, np.int64)
+        native.order_by_region(run.columns, run.count, hidden, first_offset, hashes, ends, order)
+        start = 0
+        for region, end in enumerate(ends.tolist()):
+            if start < end:
+                with self._locks[region]:
+                    held = native.put_keys(
+                        self._slots, region, hashes, run.columns[OFFSET], order, start, end, self._held[region],
+                        self._limit,
+                    )  # fmt: skip
+                    if held == native.FULL:
+                        raise KeyMapFull
+                    self._held[region] = held
+            start = end
+
+    def hashes(self, run: Run) -> NDArray[np.int64]:
+        """The hashes of a run's keys."""
+        hashes = np.empty((run.count, 2), np.int64)
+        native.fill_key_hashes(run.chunk.data, run.arena, run.columns, run.count, self.hash_key, hashes)
+        return hashes
+
+    def latest(self, run: Run) -> NDArray[np.int64]:
+        """The latest offset of each record's key, -1 where it is not known."""
+        latest = np.empty(run.count, np.int64)
+        native.fill_latest(self._slots, run.columns, run.count, self.hashes(run), latest)
+        return latest

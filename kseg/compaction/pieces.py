@@ -1,0 +1,68 @@
+"""Cut segments into pieces that threads and Spark tasks work on apart.
+
+A piece is a range of offsets, not of bytes: a batch belongs to the piece that its last offset falls into. Where its
+bytes begin, an index entry tells; it is checked before it is used, so a lying index costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kseg.log.segment import Segment
+from kseg.log.walk import Chunk, check_order
+from kseg.native import table as t
+
+END: Final = 2**63 - 1
+CHUNK_BYTES: Final = 1 << 20  # what a step works on stays in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The batches of one segment whose last offset is in `[start, end)`; `size` is about how many bytes they have."""
+
+    segment: Segment
+    start: int
+    end: int
+    size: int
+
+
+def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
+    """Cut one segment into pieces of about `piece_bytes`."""
+    if not segment.size:
+        return []
+    index = segment.offset_index
+    wanted = np.arange(piece_bytes, segment.size - piece_bytes // 2, piece_bytes)
+    at = np.unique(np.searchsorted(index.positions, wanted))
+    at = at[at < len(index)]
+    starts = [segment.base_offset, *index.offsets[at].tolist()]
+    positions = [0, *index.positions[at].tolist(), segment.size]
+    ends = [*starts[1:], END]
+    sizes = np.diff(positions).tolist()
+    return [Piece(segment, *piece) for piece in zip(starts, ends, sizes, strict=True)]
+
+
+def walk_piece(piece: Piece, *, check: bool = True) -> Iterator[tuple[Chunk, range]]:
+    """Go through a piece's batches; each chunk comes with those of its rows that belong to the piece.
+
+    Raises:
+        FormatError: A batch is damaged, out of order, or cut off at the segment's end.
+    """
+    segment = piece.segment
+    with segment.open() as file:
+        position = segment.find_position(file, piece.start) if piece.start > segment.base_offset else 0
+        walker = segment.walk(file, start=position, check=check, chunk_bytes=CHUNK_BYTES, hint=CHUNK_BYTES)
+        last = segment.base_offset - 1
+        for chunk in walker:
+            last = check_order(chunk, segment.base_offset, last, segment.path)
+            lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
+            first, end = np.searchsorted(lasts, [piece.start, piece.end]).tolist()
+            if first < end:
+                yield chunk, range(first, end)
+            if last >= piece.end:
+                walker.stop()
+                return
+        walker.raise_if_torn()

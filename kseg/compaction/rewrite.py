@@ -1,0 +1,142 @@
+"""Pass 2: write anew what is left of a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.compaction.decode import Run, RunDecoder
+from kseg.compaction.markers import Transactions
+from kseg.compaction.pieces import Piece, walk_piece
+from kseg.errors import FormatError, UnsupportedError
+from kseg.format.batch import offset_shown
+from kseg.format.codec import PackFunctions
+from kseg.index.producer import ProducerEntry
+from kseg.native import cleaning, encode
+from kseg.native import table as t
+from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, packed_bound
+from kseg.types import Codec
+
+LatestOffsets = Callable[[Run], NDArray[np.int64]]
+_CODECS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides over batches and records in a round; see `native.cleaning`."""
+
+    now_ms: int
+    upper_bound: int
+    new_horizon_ms: int
+    legacy_horizon_ms: int
+    transactions: Transactions
+    producers: NDArray[np.int64]
+
+    def to_array(self, segment_mtime_ms: int) -> NDArray[np.int64]:
+        """The kernel's form, for one segment."""
+        rules = np.zeros(cleaning.RULES, np.int64)
+        rules[cleaning.NOW] = self.now_ms
+        rules[cleaning.UPPER_BOUND] = self.upper_bound
+        rules[cleaning.NEW_HORIZON] = self.new_horizon_ms
+        rules[cleaning.LEGACY_DELETES_EXPIRED] = segment_mtime_ms <= self.legacy_horizon_ms
+        return rules
+
+
+def last_entries(producers: list[ProducerEntry]) -> NDArray[np.int64]:
+    """Each producer's last entry in the log, as the kernel wants it."""
+    rows = [(p.producer_id, p.epoch, p.last_offset) for p in sorted(producers, key=lambda p: p.producer_id)]
+    return np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 3).T)
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """What is left of a piece: bytes, a table of its batches with positions in them, and counts."""
+
+    data: list[t.Bytes] = field(default_factory=list)
+    tables: list[t.Table] = field(default_factory=list)
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(cleaning.COUNTS, np.int64))
+    bytes_read: int = 0
+
+
+class Rewriter:
+    """Rewrites pieces by the rules of a round; one object per thread."""
+
+    def __init__(self, rules: Rules, latest: LatestOffsets) -> None:
+        self._rules = rules
+        self._latest = latest
+        self._decoder = RunDecoder()
+        self._packers: dict[int, PackFunctions] = {}
+        self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
+        self._scratch = np.empty(0, np.uint8)
+        self._out = np.empty(0, np.uint8)
+
+    def rewrite(self, piece: Piece) -> Rewritten:
+        """Rewrite one piece.
+
+        Raises:
+            FormatError: A batch is damaged.
+        """
+        result = Rewritten()
+        rules = self._rules.to_array(piece.segment.mtime_ms)
+        try:
+            for chunk, rows in walk_piece(piece):
+                fates = self._fates(chunk.table, rows, rules)
+                skip = (fates & cleaning.DISCARD) != 0
+                result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
+                for run in self._decoder.decode(chunk, rows, skip):
+                    self._rewrite_run(run, fates, rules, result)
+        except FormatError as error:
+            raise error.with_context(path=piece.segment.path) from None
+        return result
+
+    def _fates(self, table: t.Table, rows: range, rules: NDArray[np.int64]) -> NDArray[np.int64]:
+        fates = np.zeros(rows.stop, np.int64)
+        transactions, producers = self._rules.transactions, self._rules.producers
+        aborted = transactions.aborted
+        cleaning.fill_fates(
+            table, rows.start, rows.stop, aborted.producers, aborted.firsts, aborted.markers,
+            transactions.empty_markers, producers, producers[cleaning.LAST_ID], rules, fates,
+        )  # fmt: skip
+        return fates
+
+    def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
+        keeps = np.empty(run.count, np.bool_)
+        table = run.chunk.table
+        cleaning.fill_keeps(table, fates, run.columns, run.count, self._latest(run), keeps, result.counts)
+        self._make_room(run)
+        written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
+        row, batches, rebuilt_count, size = cleaning.rewrite_batches(
+            run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
+            run.columns, 0, run.count, fates, keeps, rules, self._functions, self._scratch, self._out, written,
+            rebuilt, result.counts,
+        )  # fmt: skip
+        if row < run.rows.stop:
+            codec = Codec(int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK)
+            raise UnsupportedError(
+                f"the {codec.label} library could not compress a batch",
+                position=int(table[t.POSITION, row]),
+                offset=offset_shown(table, row),
+            )
+        encode.write_headers(self._out, rebuilt, rebuilt_count)
+        if batches:
+            result.data.append(self._out[:size].copy())
+            result.tables.append(written[:, :batches].copy())
+
+    def _make_room(self, run: Run) -> None:
+        """Room for all of a run's batches, however they turn out, and the codecs' functions."""
+        span = slice(run.rows.start, run.rows.stop)
+        for number in np.unique(run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK).tolist():
+            if number and number not in self._packers:
+                self._packers[number] = PackFunctions(Codec(number))
+                self._functions[number] = self._packers[number].addresses
+        records = run.payload_bytes + cleaning.RECORD_GROWTH * run.count
+        batches = len(run.rows) * (t.HEADER_SIZE + BLOCK_SLACK)
+        out = int(run.chunk.table[t.SIZE, span].sum()) + packed_bound(records) + batches
+        if self._out.size < out:
+            self._out = np.empty(out + out // 4, np.uint8)
+        if self._scratch.size < records:
+            self._scratch = np.empty(records + records // 4, np.uint8)

@@ -1,0 +1,51 @@
+"""Put new segments in the place of old ones, by Kafka's protocol, so that a crash in the middle is carried to its end.
+
+The new segments are there as complete, durable `.cleaned` files. Each phase is made durable before the next begins,
+which is stronger than Kafka, whose loader tolerates every state in between (`docs/file-format.md`, "Names"):
+
+1. `.cleaned` becomes `.swap`, from the highest base offset down: as long as a `.cleaned` file is left, a start-up drops
+   all of it and goes on with the old segments;
+2. the old files become `.deleted`: from here on a start-up goes on with the new segments;
+3. `.swap` becomes the final name;
+4. what is `.deleted` is deleted, and so are the producer snapshots of segments that are no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from kseg import durable
+from kseg.log.names import FileKind, FileState, segment_file_name
+
+# Kafka's order of files: the log first, so that what is left of a broken rename can be told
+SEGMENT_FILES: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+def replace_segments(directory: Path, new_bases: Iterable[int], old_bases: Iterable[int]) -> None:
+    """Replace the segments at `old_bases` by the `.cleaned` ones at `new_bases`."""
+    new, old = sorted(new_bases), sorted(old_bases)
+    durable.fsync_dir(directory)
+    for base in reversed(new):
+        _rename(directory, base, FileState.CLEANED, FileState.SWAP)
+    durable.fsync_dir(directory)
+    for base in old:
+        _rename(directory, base, FileState.LIVE, FileState.DELETED)
+    durable.fsync_dir(directory)
+    for base in new:
+        _rename(directory, base, FileState.SWAP, FileState.LIVE)
+    durable.fsync_dir(directory)
+    for base in old:
+        for kind in SEGMENT_FILES:
+            durable.unlink(directory / segment_file_name(base, kind, FileState.DELETED), missing_ok=True)
+    for base in set(old) - set(new):
+        durable.unlink(directory / segment_file_name(base, FileKind.SNAPSHOT), missing_ok=True)
+    durable.fsync_dir(directory)
+
+
+def _rename(directory: Path, base: int, before: FileState, after: FileState) -> None:
+    for kind in SEGMENT_FILES:
+        source = directory / segment_file_name(base, kind, before)
+        if source.exists():
+            durable.rename(source, directory / segment_file_name(base, kind, after))
