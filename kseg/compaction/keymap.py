@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.decode import Run
 from kseg.native import keymap as native
-from kseg.native.records import OFFSET
+from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
@@ -46,7 +46,8 @@ class KeyMap:
 
     def __init__(self, slots: int, hash_key: NDArray[np.uint64]) -> None:
         self.hash_key = hash_key
-        self._slots = np.zeros((slots, 3), np.int64)
+        self.slots = np.zeros((slots, 3), np.int64)
+        """The table, as `native.keymap` describes it."""
         self._held = [0] * native.REGIONS
         self._locks = [threading.Lock() for _ in range(native.REGIONS)]
         self._limit = int(slots * MAX_LOAD) >> native.REGION_BITS
@@ -59,39 +60,55 @@ class KeyMap:
     @property
     def size(self) -> int:
         """Bytes of the table."""
-        return self._slots.nbytes
+        return self.slots.nbytes
 
-    def put(self, run: Run, hidden: NDArray[np.bool_], first_offset: int) -> None:
-        """Take the records of a run that have a key and an offset from `first_offset` on; any thread may call it.
+    def put(self, hashes: NDArray[np.int64], offsets: NDArray[np.int64], wanted: NDArray[np.bool_]) -> None:
+        """Take the wanted keys with their offsets; any thread may call it.
 
         Raises:
             KeyMapFull: There is no room for all keys.
         """
-        hashes = self.hashes(run)
-        order = np.empty(run.count, np.int64)
+        order = np.empty(len(hashes), np.int64)
         ends = np.empty(native.REGIONS, np.int64)
-        native.order_by_region(run.columns, run.count, hidden, first_offset, hashes, ends, order)
+        native.order_by_region(hashes, wanted, len(hashes), ends, order)
         start = 0
         for region, end in enumerate(ends.tolist()):
             if start < end:
                 with self._locks[region]:
                     held = native.put_keys(
-                        self._slots, region, hashes, run.columns[OFFSET], order, start, end, self._held[region],
-                        self._limit,
-                    )  # fmt: skip
+                        self.slots, region, hashes, offsets, order, start, end, self._held[region], self._limit
+                    )
                     if held == native.FULL:
                         raise KeyMapFull
                     self._held[region] = held
             start = end
 
-    def hashes(self, run: Run) -> NDArray[np.int64]:
-        """The hashes of a run's keys."""
-        hashes = np.empty((run.count, 2), np.int64)
-        native.fill_key_hashes(run.chunk.data, run.arena, run.columns, run.count, self.hash_key, hashes)
-        return hashes
-
-    def latest(self, run: Run) -> NDArray[np.int64]:
-        """The latest offset of each record's key, -1 where it is not known."""
-        latest = np.empty(run.count, np.int64)
-        native.fill_latest(self._slots, run.columns, run.count, self.hashes(run), latest)
+    def latest(self, hashes: NDArray[np.int64], wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The latest offset of each wanted key, -1 where it is not known."""
+        latest = np.empty(len(hashes), np.int64)
+        native.fill_latest(self.slots, hashes, wanted, len(hashes), latest)
         return latest
+
+    def latest_of(self, run: Run) -> NDArray[np.int64]:
+        """The latest offset of each record's key, -1 where it is not known or there is none."""
+        return self.latest(key_hashes(run, self.hash_key), has_key(run))
+
+
+def key_hashes(run: Run, hash_key: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The hashes of a run's keys."""
+    hashes = np.empty((run.count, 2), np.int64)
+    native.fill_key_hashes(run.chunk.data, run.arena, run.columns, run.count, hash_key, hashes)
+    return hashes
+
+
+def has_key(run: Run) -> NDArray[np.bool_]:
+    """Which records of a run have a key."""
+    present: NDArray[np.bool_] = run.columns[KEY_LENGTH, : run.count] >= 0
+    return present
+
+
+def wanted_keys(run: Run, hidden: NDArray[np.bool_], first_offset: int) -> NDArray[np.bool_]:
+    """Which records of a run count for their keys: those from `first_offset` on that are in no hidden batch."""
+    wanted = np.empty(run.count, np.bool_)
+    native.fill_wanted(run.columns, run.count, hidden, first_offset, wanted)
+    return wanted

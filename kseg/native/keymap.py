@@ -58,18 +58,20 @@ def fill_key_hashes(data: Any, arena: Any, columns: Any, count: int, key: Any, h
 
 
 @kernel
-def order_by_region(
-    columns: Any, count: int, hidden: Any, first_offset: int, hashes: Any, ends: Any, order: Any
-) -> int:
-    """List the records that go into the map, region by region; return how many.
+def fill_wanted(columns: Any, count: int, hidden: Any, first_offset: int, wanted: Any) -> None:
+    """Mark the records that have a key, are not in a hidden batch and have an offset from `first_offset` on."""
+    for i in range(count):
+        has_key = columns[KEY_LENGTH, i] >= 0
+        wanted[i] = has_key and columns[OFFSET, i] >= first_offset and not hidden[columns[BATCH_ROW, i]]
 
-    Those are the records that have a key, are not in a hidden batch and have an offset from `first_offset` on.
-    `order[ends[r - 1]:ends[r]]` are the records of region `r`, in their own order.
-    """
+
+@kernel
+def order_by_region(hashes: Any, wanted: Any, count: int, ends: Any, order: Any) -> None:
+    """List the wanted ones region by region: `order[ends[r - 1]:ends[r]]` are those of region `r`, in their order."""
     for region in range(REGIONS):
         ends[region] = 0
     for i in range(count):
-        if columns[KEY_LENGTH, i] >= 0 and columns[OFFSET, i] >= first_offset and not hidden[columns[BATCH_ROW, i]]:
+        if wanted[i]:
             ends[region_of(hashes[i, 0])] += 1
     total = 0
     for region in range(REGIONS):
@@ -77,11 +79,10 @@ def order_by_region(
         ends[region] = total
         total += size
     for i in range(count):
-        if columns[KEY_LENGTH, i] >= 0 and columns[OFFSET, i] >= first_offset and not hidden[columns[BATCH_ROW, i]]:
+        if wanted[i]:
             region = region_of(hashes[i, 0])
             order[ends[region]] = i
             ends[region] += 1
-    return total
 
 
 @inlined
@@ -120,11 +121,27 @@ def put_keys(
 
 
 @kernel
-def fill_latest(slots: Any, columns: Any, count: int, hashes: Any, latest: Any) -> None:
-    """The latest offset of each record's key, -1 where the map does not know it or the record has none."""
+def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -> None:
+    """The latest offset of each wanted key, -1 where the map does not know it."""
     size = slots.shape[0] >> REGION_BITS
     for i in range(count):
         latest[i] = -1
-        if columns[KEY_LENGTH, i] >= 0:
+        if wanted[i]:
             region = region_of(hashes[i, 0])
             latest[i] = slots[_find(slots, region * size, size - 1, hashes[i, 0], hashes[i, 1]), 2] - 1
+
+
+@kernel
+def fill_latest_dropped(dropped: Any, columns: Any, count: int, latest: Any) -> None:
+    """For records whose offset is among the sorted `dropped`: an offset behind their own, so that they are superseded.
+
+    Offsets of a log rise from record to record, or the search starts again.
+    """
+    at = 0
+    for i in range(count):
+        offset = columns[OFFSET, i]
+        if at > 0 and dropped[at - 1] >= offset:
+            at = 0
+        while at < dropped.shape[0] and dropped[at] < offset:
+            at += 1
+        latest[i] = offset + 1 if at < dropped.shape[0] and dropped[at] == offset else -1

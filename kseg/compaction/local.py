@@ -1,0 +1,96 @@
+"""The passes of a round in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kseg.compaction.config import Strategy
+from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.markers import TransactionRows
+from kseg.compaction.pieces import Piece, cut_segment
+from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
+from kseg.compaction.round import Round
+from kseg.compaction.scan import KeyScanner, cut_pieces
+from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file
+from kseg.log.segment import Segment
+from kseg.log.visibility import AbortedRanges
+from kseg.runner import stream_tasks
+
+PIECE_BYTES: Final = 16 << 20
+
+
+class LocalPasses:
+    """Finds the latest offsets, then rewrites; files of its own are only made where keys are spilled."""
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self.strategy: Strategy = round_.keys.strategy
+        self.reason = round_.keys.reason
+        self.key_count = 0
+
+    def find_keys(self, folder: Callable[[], Path]) -> tuple[LatestOffsets, list[TransactionRows]]:
+        """Pass 1.
+
+        Args:
+            folder: Gives a folder for spilled keys, where they are.
+        """
+        if self.strategy == "memory":
+            room = largest_map(self._round.config.memory_budget)
+            for slots in sorted({self._round.keys.slots, room}):
+                try:
+                    return self._find_in_memory(slots)
+                except KeyMapFull:
+                    continue
+            self.strategy = "spill"
+            self.reason += "; there were more, and they did not fit"
+        return self._find_by_files(folder())
+
+    def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
+        keys = KeyMap(slots, new_hash_key())
+        first = self._round.range.first_dirty
+        parts = self._scan(KeyScanner(AbortedRanges.of(self._round.aborted), first, keys, keys.hash_key), first)
+        self.key_count = keys.keys
+        return keys.latest_of, parts
+
+    def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
+        files = SpillFiles(folder, self._round.keys.files)
+        try:
+            first = self._round.segments[0].base_offset
+            scanner = KeyScanner(AbortedRanges.of(self._round.aborted), first, files, new_hash_key())
+            parts = self._scan(scanner, first)
+        finally:
+            files.close()
+        dirty = self._round.range.first_dirty
+        with self._round.phase("compare", len(files.paths)):
+            resolved = stream_tasks(lambda path: resolve_file(path, dirty), files.paths, workers=self._round.workers)
+            for keys in resolved:
+                self.key_count += keys
+                self._round.progress.advance(1)
+        return DroppedOffsets([dropped_path(path) for path in files.paths]).latest_of, parts
+
+    def _scan(self, scanner: KeyScanner, first: int) -> list[TransactionRows]:
+        round_ = self._round
+        pieces = cut_pieces(round_.segments, first, PIECE_BYTES)
+        parts = []
+        with round_.phase("keys", sum(piece.size for piece in pieces)):
+            results = stream_tasks(scanner, pieces, workers=round_.workers)
+            for piece, part in zip(pieces, results, strict=True):
+                parts.append(part)
+                round_.progress.advance(piece.size)
+        return parts
+
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Iterator[Rewritten]:
+        """Pass 2 over one group, in order."""
+        local = threading.local()
+
+        def work(piece: Piece) -> Rewritten:
+            if not hasattr(local, "rewriter"):
+                local.rewriter = Rewriter(rules, latest)
+            result: Rewritten = local.rewriter.rewrite(piece)
+            return result
+
+        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
+        return stream_tasks(work, pieces, workers=self._round.workers)

@@ -1,0 +1,224 @@
+"""Compact one partition: plan, and unless it is a dry run, apply."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from kseg.compaction.config import CleanerConfig, Strategy
+from kseg.compaction.copy import copy_partition, put_in_copy
+from kseg.compaction.local import LocalPasses
+from kseg.compaction.markers import TransactionRows
+from kseg.compaction.policy import find_cleanable
+from kseg.compaction.report import PartitionCompaction
+from kseg.compaction.rewrite import LatestOffsets, Rewritten, Rules
+from kseg.compaction.round import Round, Totals, write_group
+from kseg.compaction.staging import staging
+from kseg.compaction.strategy import plan_keys
+from kseg.errors import LogError
+from kseg.log.checkpoints import CheckpointKind, update_checkpoint
+from kseg.log.names import FileState, parse_segment_file
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+from kseg.log.swap import replace_segments
+from kseg.log.writer_place import partition_path
+from kseg.log.writer_session import WriteSession
+from kseg.native import cleaning
+from kseg.progress import SILENT, Progress
+from kseg.types import TopicPartition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, for all partitions alike."""
+
+    now_ms: int
+    first_dirty: int | None = None
+    dry_run: bool = False
+    output: Path | None = None
+    spark: Any = None
+    workers: int | None = None
+    progress: Progress = SILENT
+
+
+def plan_round(log: Log, config: CleanerConfig, request: Request) -> Round | str:
+    """What a round would work on, or why there is nothing to do.
+
+    With `first_dirty` the caller decides where dirty records begin, and the dirty ratio does not matter.
+    """
+    tp = TopicPartition(log.topic, log.partition)
+    checkpoint = log.checkpoints.get(CheckpointKind.CLEANER, tp)
+    told = request.first_dirty
+    cleanable = find_cleanable(log, checkpoint if told is None else told, config, request.now_ms)
+    reason = cleanable.why_not(0.0 if told is not None else config.min_cleanable_dirty_ratio)
+    if reason is not None:
+        return reason
+    oldest = request.now_ms - config.producer_id_expiration_ms
+    return Round(
+        log,
+        config,
+        cleanable,
+        request.now_ms,
+        plan_keys(log.segments, cleanable, config, request.workers),
+        [p for p in log.producers() if p.txn_first_offset >= 0 or p.timestamp > oldest],
+        log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable),
+        request.workers,
+        request.progress,
+    )
+
+
+def compact_partition(log: Log, config: CleanerConfig, request: Request) -> PartitionCompaction:
+    """Run one round.
+
+    Raises:
+        FormatError: A batch is damaged; the partition is as it was.
+        LogError: The log cannot be compacted as it is.
+        LockedError: A broker or another job holds the directory.
+        StorageError: A file could not be read or written; the partition is as it was, or a start-up carries the
+            replacement of its last group to the end.
+    """
+    with ExitStack() as stack:
+        session = None
+        if not request.dry_run and request.output is None:
+            session = stack.enter_context(_session(log))
+        refuse_interrupted(log)
+        plan = plan_round(log, config, request)
+        if isinstance(plan, str):
+            return PartitionCompaction(log.topic, log.partition, log.directory, skipped=plan, dry_run=request.dry_run)
+        if session is not None:
+            session.begin_changes()
+        work = _Work(plan, request, stack)
+        totals = work.run()
+        if session is not None:
+            tp = TopicPartition(log.topic, log.partition)
+            parent = os.path.dirname(log.directory)  # noqa: PTH120
+            update_checkpoint(parent, CheckpointKind.CLEANER, {tp: plan.range.first_uncleanable})
+        return _described(plan, work.passes, totals, request)
+
+
+@contextmanager
+def _session(log: Log) -> Iterator[WriteSession]:
+    directory, tp = partition_path(log.directory)
+    session = WriteSession(directory.parent, tp)
+    failed = True
+    try:
+        log.refresh()
+        yield session
+        failed = False
+    finally:
+        session.end(failed=failed)
+
+
+def refuse_interrupted(log: Log) -> None:
+    """Refuse a log in which a replacement of segments was interrupted."""
+    for entry in log.store.list(log.directory):
+        name = parse_segment_file(entry.name)
+        if name is not None and name.state in (FileState.SWAP, FileState.CLEANED):
+            raise LogError(
+                "a replacement of segments was interrupted here", path=log.directory, hint="run 'kseg recover' first"
+            )
+
+
+class Passes(Protocol):
+    """How the two passes of a round are run."""
+
+    strategy: Strategy
+    reason: str
+    key_count: int
+
+    def find_keys(self, folder: Any) -> tuple[LatestOffsets, list[TransactionRows]]: ...  # noqa: D102
+
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Iterator[Rewritten]: ...  # noqa: D102
+
+
+class _Work:
+    """Carries a round out: into the log itself, into a copy, or nowhere."""
+
+    def __init__(self, round_: Round, request: Request, stack: ExitStack) -> None:
+        self._round = round_
+        self._request = request
+        self._stack = stack
+        self._folder: Path | None = None
+        self.passes = LocalPasses(round_)
+
+    def folder(self) -> Path:
+        """A folder for what is not needed afterwards; made when it is first asked for."""
+        if self._folder is None:
+            home = self._request.output or Path(self._round.log.directory)
+            self._folder = self._stack.enter_context(staging(home))
+        return self._folder
+
+    def run(self) -> Totals:
+        """Both passes."""
+        round_ = self._round
+        latest, parts = self.passes.find_keys(self.folder)
+        rules = round_.rules(parts)
+        totals = Totals()
+        output = self._request.output
+        target = None
+        if output is not None and not self._request.dry_run:
+            target = copy_partition(round_.log, output, round_.range.first_uncleanable)
+        with round_.phase("rewrite", sum(segment.size for segment in round_.segments)):
+            for group in round_.groups:
+                results = self.passes.rewrite(group, rules, latest)
+                if self._request.dry_run:
+                    self._count(results, totals)
+                    continue
+                directory = target or Path(round_.log.directory)
+                new, counts = write_group(round_, group, rules, results, directory)
+                old = [] if target is not None else [segment.base_offset for segment in group]
+                replace_segments(directory, [new.base_offset], old)
+                totals.counts += counts
+                totals.bytes_after += new.size
+                totals.segments_after += 1
+        if target is not None:
+            put_in_copy(round_.log, target, round_.range.first_uncleanable)
+        return totals
+
+    def _count(self, results: Iterator[Rewritten], totals: Totals) -> None:
+        for result in results:
+            totals.counts += result.counts
+            totals.bytes_after += sum(len(data) for data in result.data)
+            self._round.progress.advance(result.bytes_read)
+        totals.segments_after += 1
+
+
+def _described(round_: Round, passes: Passes, totals: Totals, request: Request) -> PartitionCompaction:
+    counts = [int(count) for count in totals.counts]
+    log, covered = round_.log, round_.segments
+    dropped = cleaning.SUPERSEDED, cleaning.NULL_KEYS, cleaning.EXPIRED_TOMBSTONES, cleaning.ABORTED
+    return PartitionCompaction(
+        log.topic,
+        log.partition,
+        log.directory,
+        dry_run=request.dry_run,
+        first_dirty=round_.range.first_dirty,
+        first_uncleanable=round_.range.first_uncleanable,
+        checkpoint=round_.range.first_uncleanable,
+        dirty_ratio=round_.range.dirty_ratio,
+        strategy=passes.strategy,
+        strategy_reason=passes.reason,
+        segments_before=len(covered),
+        segments_after=totals.segments_after,
+        bytes_before=sum(segment.size for segment in covered),
+        bytes_after=totals.bytes_after,
+        records_before=counts[cleaning.KEPT] + sum(counts[reason] for reason in dropped),
+        records_after=counts[cleaning.KEPT],
+        keys=passes.key_count,
+        superseded=counts[cleaning.SUPERSEDED],
+        null_keys=counts[cleaning.NULL_KEYS],
+        tombstones_kept=counts[cleaning.KEPT_TOMBSTONES],
+        tombstones_expired=counts[cleaning.EXPIRED_TOMBSTONES],
+        aborted=counts[cleaning.ABORTED],
+        markers_kept=counts[cleaning.KEPT_MARKERS],
+        markers_dropped=counts[cleaning.DROPPED_MARKERS],
+        batches_copied=counts[cleaning.COPIED_BATCHES],
+        batches_rebuilt=counts[cleaning.REBUILT_BATCHES],
+        batches_emptied=counts[cleaning.EMPTIED_BATCHES],
+        batches_dropped=counts[cleaning.DROPPED_BATCHES],
+        seconds={name: round(seconds, 3) for name, seconds in round_.seconds.items()},
+    )

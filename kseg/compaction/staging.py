@@ -1,0 +1,70 @@
+"""Where a job keeps what it does not need afterwards: a hidden folder in the partition's, which a broker ignores."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from kseg import durable
+from kseg.errors import JobError, StorageError
+from kseg.log.names import SIDE_DIR
+
+PREFIX: Final = "work-"
+NONCE: Final = "nonce"
+
+
+@contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """Make a folder for this run and take it away at the end; those of runs that died go first."""
+    side = directory / SIDE_DIR
+    is_new = not side.exists()
+    durable.make_dir(side, exist_ok=True)
+    for left in side.glob(PREFIX + "*"):
+        _remove(left)
+    folder = side / f"{PREFIX}{uuid.uuid4().hex}"
+    durable.make_dir(folder)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        if is_new:
+            with suppress(StorageError):  # somebody put something there meanwhile
+                durable.remove_dir(side)
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        durable.unlink(path, missing_ok=True)
+    durable.remove_dir(folder)
+
+
+def write_nonce(folder: Path) -> bytes:
+    """Leave a secret in a folder, by which a task can prove that it sees the same folder."""
+    nonce = secrets.token_bytes(16)
+    path = folder / NONCE
+    with durable.closing(durable.create(path), path) as fd:
+        durable.write_all(fd, nonce, path)
+        durable.fsync_file(fd)
+    return nonce
+
+
+def check_nonce(folder: Path, nonce: bytes) -> None:
+    """Prove that this process sees the folder in which `nonce` was left.
+
+    Raises:
+        JobError: It does not: a task that wrote here would write to another disk.
+    """
+    try:
+        found = (folder / NONCE).read_bytes()
+    except OSError:
+        found = b""
+    if found != nonce:
+        raise JobError(
+            "an executor does not see the directory that the driver works on",
+            path=str(folder),
+            hint="run on executors that share the disk, or without Spark",
+        )

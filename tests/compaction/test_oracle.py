@@ -1,0 +1,47 @@
+"""kseg's compaction against Kafka's own cleaner: the same batches, field by field and record by record."""
+
+from __future__ import annotations
+
+import pytest
+
+from kseg.compaction import compact
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+from tests.compaction.rounds import GrowingLog, Setup
+from tests.kafka.oracle import Oracle
+from tests.scale import counts
+
+pytestmark = pytest.mark.oracle
+SEEDS_PER_TEST = 5
+
+
+def check_rounds(oracle: Oracle, home, seed: int, **config) -> int:
+    setup = Setup(seed)
+    log = GrowingLog(oracle, home, setup)
+    rounds = 0
+    for step in log.steps():
+        report = compact(
+            log.ours, config=setup.config(step.number, **config), now_ms=step.now_ms, first_dirty=step.first_dirty
+        )
+        (done,) = report.partitions
+        assert done.error is None
+        if done.skipped is not None:
+            continue
+        answer = oracle.clean(log.theirs, step.first_dirty, step.now_ms, **setup.oracle_options(step.number))
+        assert done.checkpoint == answer["endOffset"]
+        assert oracle.dump(log.ours) == oracle.dump(log.theirs), f"seed {seed}, round {step.number}"
+        checkpoint = read_checkpoint(LocalStore(), str(log.ours.parent), CheckpointKind.CLEANER)
+        assert checkpoint == {TopicPartition("t", 0): answer["endOffset"]}
+        log.first_dirty = answer["endOffset"]
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.parametrize("first_seed", range(0, counts(100), SEEDS_PER_TEST))
+def test_rounds_leave_the_same_batches_as_the_cleaner(oracle, tmp_path, first_seed):
+    rounds = 0
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        strategy = "spill" if seed % 4 == 2 else "memory"
+        rounds += check_rounds(oracle, tmp_path / str(seed), seed, strategy=strategy)
+    assert rounds >= SEEDS_PER_TEST
