@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from kseg import durable
-from kseg.errors import OptionError, StorageError
+from kseg.compaction.policy import CleanableRange
+from kseg.errors import OptionError
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.names import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, FileState, parse_segment_file
 from kseg.log.partition import Log
@@ -19,24 +22,37 @@ from kseg.types import TopicPartition
 COPY_BYTES: Final = 4 << 20
 
 
-def copy_partition(log: Log, output: Path, first_uncleanable: int) -> Path:
-    """Make the partition's directory below `output` and copy what lies behind the round into it.
+@contextmanager
+def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterator[Path]:
+    """Make the partition's directory below `output`, with what lies behind the round; its checkpoints come at the end.
 
     Raises:
         OptionError: It is there already.
     """
+    first_uncleanable = cleanable.first_uncleanable
     target = output / f"{log.topic}-{log.partition}"
     if target.exists():
         raise OptionError(f"{target} is there already", hint="choose another directory")
     _make_dirs(output)
     durable.make_dir(target)
+    try:
+        _copy_files(log, target, first_uncleanable)
+        yield target
+        _copy_checkpoints(log, target, first_uncleanable)
+    except BaseException:
+        for path in target.iterdir():
+            durable.unlink(path, missing_ok=True)
+        durable.remove_dir(target)
+        raise
+
+
+def _copy_files(log: Log, target: Path, first_uncleanable: int) -> None:
     for entry in log.store.list(log.directory):
         name = parse_segment_file(entry.name)
         is_live = name is not None and name.state is FileState.LIVE and name.base_offset >= first_uncleanable
         if is_live or entry.name in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE):
             copy_file(Path(log.directory, entry.name), target / entry.name)
     durable.fsync_dir(target)
-    return target
 
 
 def _make_dirs(path: Path) -> None:
@@ -57,14 +73,11 @@ def copy_file(source: Path, target: Path) -> None:
     durable.set_mtime_ms(target, status.st_mtime_ns // 1_000_000)
 
 
-def put_in_copy(log: Log, target: Path, first_uncleanable: int) -> None:
+def _copy_checkpoints(log: Log, target: Path, first_uncleanable: int) -> None:
     """Write the partition's checkpoints beside its copy: all that the log's own directory has, and the cleaner's."""
     tp = TopicPartition(log.topic, log.partition)
     for kind in CheckpointKind:
         offset = first_uncleanable if kind is CheckpointKind.CLEANER else log.checkpoints.get(kind, tp)
         if offset is not None:
             update_checkpoint(str(target.parent), kind, {tp: offset})
-    try:
-        durable.fsync_dir(target.parent)
-    except StorageError as error:
-        raise error.with_context(path=str(target.parent)) from None
+    durable.fsync_dir(target.parent)

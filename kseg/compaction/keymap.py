@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kseg import durable
 from kseg.compaction.decode import Run
 from kseg.native import keymap as native
 from kseg.native.records import KEY_LENGTH
@@ -51,6 +53,19 @@ class KeyMap:
         self._held = [0] * native.REGIONS
         self._locks = [threading.Lock() for _ in range(native.REGIONS)]
         self._limit = int(slots * MAX_LOAD) >> native.REGION_BITS
+
+    @classmethod
+    def from_file(cls, path: Path, hash_key: NDArray[np.uint64]) -> Self:
+        """A map that another process wrote, for looking up only."""
+        found = cls(0, hash_key)
+        found.slots = np.asarray(np.memmap(path, np.int64, "c")).reshape(-1, 3)  # numba takes no read-only one
+        return found
+
+    def to_file(self, path: Path) -> Path:
+        """Write the table for `from_file`."""
+        with durable.closing(durable.create(path), path) as fd:
+            durable.write_all(fd, self.slots.reshape(-1).view(np.uint8), path)
+        return path
 
     @property
     def keys(self) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from kseg.compaction.config import CleanerConfig, Strategy
-from kseg.compaction.copy import copy_partition, put_in_copy
+from kseg.compaction.copy import copy_partition
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.policy import find_cleanable
 from kseg.compaction.report import PartitionCompaction
-from kseg.compaction.rewrite import LatestOffsets, Rewritten, Rules
+from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.round import Round, Totals, write_group
+from kseg.compaction.spark import SparkPasses
 from kseg.compaction.staging import staging
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
@@ -130,9 +131,11 @@ class Passes(Protocol):
     reason: str
     key_count: int
 
-    def find_keys(self, folder: Any) -> tuple[LatestOffsets, list[TransactionRows]]: ...  # noqa: D102
+    def find_keys(self, folder: Callable[[], Path]) -> tuple[Any, list[TransactionRows]]:
+        """Pass 1: what pass 2 looks keys up in, and the transactional batches of the log."""
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Iterator[Rewritten]: ...  # noqa: D102
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Any) -> Iterator[Rewritten]:
+        """Pass 2 over one group, in order."""
 
 
 class _Work:
@@ -143,13 +146,17 @@ class _Work:
         self._request = request
         self._stack = stack
         self._folder: Path | None = None
-        self.passes = LocalPasses(round_)
+        self._target = Path(round_.log.directory)
+        if request.output is not None and not request.dry_run:
+            self._target = stack.enter_context(copy_partition(round_.log, request.output, round_.range))
+        self.passes: Passes = LocalPasses(round_)
+        if request.spark is not None and not request.dry_run:  # a dry run makes no files, and tasks need them
+            self.passes = SparkPasses(round_, request.spark, self.folder)
 
     def folder(self) -> Path:
         """A folder for what is not needed afterwards; made when it is first asked for."""
         if self._folder is None:
-            home = self._request.output or Path(self._round.log.directory)
-            self._folder = self._stack.enter_context(staging(home))
+            self._folder = self._stack.enter_context(staging(self._target))
         return self._folder
 
     def run(self) -> Totals:
@@ -158,25 +165,18 @@ class _Work:
         latest, parts = self.passes.find_keys(self.folder)
         rules = round_.rules(parts)
         totals = Totals()
-        output = self._request.output
-        target = None
-        if output is not None and not self._request.dry_run:
-            target = copy_partition(round_.log, output, round_.range.first_uncleanable)
         with round_.phase("rewrite", sum(segment.size for segment in round_.segments)):
             for group in round_.groups:
                 results = self.passes.rewrite(group, rules, latest)
                 if self._request.dry_run:
                     self._count(results, totals)
                     continue
-                directory = target or Path(round_.log.directory)
-                new, counts = write_group(round_, group, rules, results, directory)
-                old = [] if target is not None else [segment.base_offset for segment in group]
-                replace_segments(directory, [new.base_offset], old)
+                new, counts = write_group(round_, group, rules, results, self._target)
+                old = [] if self._request.output is not None else [segment.base_offset for segment in group]
+                replace_segments(self._target, [new.base_offset], old)
                 totals.counts += counts
                 totals.bytes_after += new.size
                 totals.segments_after += 1
-        if target is not None:
-            put_in_copy(round_.log, target, round_.range.first_uncleanable)
         return totals
 
     def _count(self, results: Iterator[Rewritten], totals: Totals) -> None:

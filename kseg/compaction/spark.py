@@ -1,0 +1,168 @@
+"""The passes of a round on Spark. Executors share the partition's disk; only small results pass through the JVM.
+
+Keys that fit the budget: each task writes the map of its pieces, the driver merges them into one, and the tasks of pass
+2 map that file into memory. Keys that do not: they go through Spark's shuffle, sorted by hash, and what comes out is
+the offsets of superseded records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kseg.compaction.config import Strategy
+from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.markers import TransactionRows
+from kseg.compaction.pieces import Piece, cut_segment
+from kseg.compaction.rewrite import Rewritten, Rules
+from kseg.compaction.round import Round
+from kseg.compaction.scan import KeyScanner, cut_pieces
+from kseg.compaction.spill import superseded_offsets, write_offsets
+from kseg.compaction.staging import write_nonce
+from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, portable, rewrite, scan
+from kseg.errors import KsegError
+from kseg.log.segment import Segment
+from kseg.log.visibility import AbortedRanges
+from kseg.progress import SILENT
+from kseg.runner import run_tasks
+
+PIECE_BYTES: Final = 16 << 20
+TASK_BYTES: Final = 64 << 20
+_KEY_SCHEMA: Final = "file int, low long, high long, offset long"
+_RESOLVED_SCHEMA: Final = "path string, keys long"
+
+
+class SparkPasses:
+    """As `LocalPasses`, on Spark."""
+
+    def __init__(self, round_: Round, session: Any, folder: Callable[[], Path]) -> None:
+        self._round = round_
+        self._session = session
+        path = folder()
+        self._place = Place(path, write_nonce(path))
+        self.strategy: Strategy = round_.keys.strategy
+        self.reason = round_.keys.reason
+        self.key_count = 0
+
+    def find_keys(self, folder: Callable[[], Path]) -> tuple[Answers, list[TransactionRows]]:
+        """Pass 1."""
+        if self.strategy == "memory":
+            try:
+                return self._find_in_memory()
+            except KeyMapFull:
+                self.strategy = "spill"
+                self.reason += "; there were more, and they did not fit"
+        return self._find_by_shuffle()
+
+    def _find_in_memory(self) -> tuple[Answers, list[TransactionRows]]:
+        round_, hash_key = self._round, new_hash_key()
+        first = round_.range.first_dirty
+        slots = largest_map(round_.config.memory_budget)
+        aborted = AbortedRanges.of(round_.aborted)
+        groups = _bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
+        tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, round_.keys.slots) for pieces in groups]
+        parts: list[TransactionRows] = []
+        keys = KeyMap(slots, hash_key)
+        with round_.phase("keys", sum(piece.size for pieces in groups for piece in pieces)):
+            for scanned in self._run(scan, tasks, groups):
+                if scanned.keys is None:
+                    raise KeyMapFull
+                entries = scanned.keys.load().view(np.int64).reshape(-1, 3)
+                hashes, offsets = np.ascontiguousarray(entries[:, :2]), entries[:, 2] - 1
+                keys.put(hashes, offsets, np.ones(len(offsets), np.bool_))
+                parts += scanned.transactions
+        self.key_count = keys.keys
+        return Answers(keys.to_file(self._place.new_file("map")), hash_key), parts
+
+    def _find_by_shuffle(self) -> tuple[Answers, list[TransactionRows]]:
+        round_, place, hash_key = self._round, self._place, new_hash_key()
+        first, dirty, files = round_.segments[0].base_offset, round_.range.first_dirty, round_.keys.files
+        aborted = AbortedRanges.of(round_.aborted)
+        groups = _bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
+        tasks = [ScanTask(place, pieces, aborted, 2**63 - 1, hash_key, 1) for pieces in groups]
+        parts = [rows for scanned in self._run(scan, tasks, groups) for rows in scanned.transactions]
+
+        def emit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from _emit_keys(groups[number], aborted, first, hash_key, files)
+
+        def resolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from _resolve_keys(batches, place, dirty)
+
+        with round_.phase("keys", 1):
+            source = self._session.range(0, len(groups), 1, len(groups))
+            shuffled = source.mapInArrow(emit, _KEY_SCHEMA).repartition(files, "file")
+            rows = shuffled.mapInArrow(resolve, _RESOLVED_SCHEMA).collect()
+        self.key_count = sum(row["keys"] for row in rows)
+        return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
+
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Iterator[Rewritten]:
+        """Pass 2 over one group, in order."""
+        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
+        tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in _bundled(pieces)]
+        results: list[RewrittenFile] = self._run(rewrite, tasks)
+        return (result.load() for result in results)
+
+    def _run(self, work: Any, tasks: Sequence[Any], groups: Sequence[Sequence[Piece]] | None = None) -> list[Any]:
+        weights = None if groups is None else [sum(piece.size for piece in pieces) for pieces in groups]
+        progress = SILENT if groups is None else self._round.progress
+        results = run_tasks(work, tasks, spark=self._session, weights=weights, progress=progress)
+        for result in results:
+            if isinstance(result, KsegError):
+                raise result
+        return results
+
+
+def _bundled(pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
+    """Neighbouring pieces that make a task of about TASK_BYTES."""
+    bundles: list[list[Piece]] = []
+    size = TASK_BYTES
+    for piece in pieces:
+        if size + piece.size > TASK_BYTES:
+            bundles.append([])
+            size = 0
+        bundles[-1].append(portable(piece))
+        size += piece.size
+    return [tuple(bundle) for bundle in bundles]
+
+
+class _Rows:
+    """A sink that makes rows for the shuffle."""
+
+    def __init__(self, files: int) -> None:
+        self._files = files
+        self.batches: list[pa.RecordBatch] = []
+
+    def put(self, hashes: Any, offsets: Any, wanted: Any) -> None:
+        """Take the wanted keys with their offsets."""
+        chosen, places = hashes[wanted], offsets[: len(hashes)][wanted]
+        file = ((chosen[:, 1] & 0x7FFFFFFFFFFFFFFF) % self._files).astype(np.int32)
+        columns = [file, np.ascontiguousarray(chosen[:, 0]), np.ascontiguousarray(chosen[:, 1]), places.copy()]
+        self.batches.append(pa.record_batch([pa.array(c) for c in columns], names=["file", "low", "high", "offset"]))
+
+
+def _emit_keys(
+    pieces: Sequence[Piece], aborted: AbortedRanges, first: int, hash_key: Any, files: int
+) -> Iterator[pa.RecordBatch]:
+    for piece in pieces:
+        rows = _Rows(files)
+        KeyScanner(aborted, first, rows, hash_key)(piece)
+        yield from rows.batches
+
+
+def _resolve_keys(batches: Iterator[pa.RecordBatch], place: Place, first_dirty: int) -> Iterator[pa.RecordBatch]:
+    place.check()
+    parts = [
+        np.column_stack([batch.column(name).to_numpy() for name in ("low", "high", "offset")]) for batch in batches
+    ]
+    if not parts:
+        return
+    dropped, keys = superseded_offsets(np.concatenate(parts), first_dirty)
+    path = place.new_file("dropped")
+    write_offsets(path, dropped)
+    yield pa.record_batch([[str(path)], [keys]], names=["path", "keys"])
