@@ -26,6 +26,8 @@ from kseg.errors import (
 from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
+    from kseg import compaction
+    from kseg.compaction.config import CleanerConfig
     from kseg.datasource import schema_registry
     from kseg.datasource.scan import scan
     from kseg.exporting.job import export
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ChecksumError",
+    "CleanerConfig",
     "Codec",
     "CorruptRecordError",
     "Damage",
@@ -67,6 +70,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "append_to",
+    "compaction",
     "create_log",
     "export",
     "open_dir",
@@ -79,6 +83,8 @@ __all__ = [
 _HOMES = {
     "ExportReport": "kseg.exporting.report",
     "Damage": "kseg.log.damage",
+    "CleanerConfig": "kseg.compaction.config",
+    "compaction": "kseg",
     "Log": "kseg.log.partition",
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",
@@ -98,6 +104,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'kseg' has no attribute {name!r}")
+    if _HOMES[name] == "kseg":
+        return importlib.import_module(f"kseg.{name}")
     home = importlib.import_module(_HOMES[name])
     value = getattr(home, name, None) or importlib.import_module(f"{_HOMES[name]}.{name}")
     globals()[name] = value

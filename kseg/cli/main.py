@@ -19,6 +19,7 @@ VERBS: Final = {
     "cat": "print records as a consumer would read them",
     "dump": "show any file of a log as it is: batches, indexes, snapshots, checkpoints",
     "retain": "delete old segments by time, size and log start, as a broker's retention does",
+    "compact": "run one round of the log cleaner over compacted topics",
     "export": "write topics as Parquet; a second run adds what is new",
 }
 EXIT_STATUSES: Final = """exit status:

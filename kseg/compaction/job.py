@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kseg.compaction.config import CleanerConfig
+from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.effective import effective_config
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.report import CompactionReport, PartitionCompaction
+from kseg.compaction.select import PathLike, Selection, select_logs
 from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
-from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
 from kseg.progress import SILENT, Progress
-from kseg.settings.source import SettingsSource, named_topic
 from kseg.settings.values import Refusal
-from kseg.storage import LocalStore, open_store
-
-PathLike = str | os.PathLike[str]
+from kseg.types import TopicPartition
 
 
 def compact(
@@ -38,6 +35,8 @@ def compact(
     first_dirty: int | None = None,
     output: PathLike | None = None,
     dry_run: bool = False,
+    memory_budget: int | None = None,
+    strategy: Strategy | None = None,
     workers: int | None = None,
     progress: Progress = SILENT,
 ) -> CompactionReport:
@@ -59,6 +58,8 @@ def compact(
             partition. The dirty ratio does not matter then.
         output: Write compacted copies of the partitions below this directory, and change nothing.
         dry_run: Do all the work but the writing, and report what it would come to.
+        memory_budget: Bytes for the map of keys, instead of the config's.
+        strategy: Compare keys in `memory` or through files (`spill`), instead of what a sample says.
         workers: Threads; by default one per core.
 
     Raises:
@@ -66,21 +67,11 @@ def compact(
         OptionError: An argument is wrong, or there is no partition at `path`.
     """
     began = time.perf_counter()
-    if not isinstance(open_store(path)[0], LocalStore):
-        raise OptionError(f"compaction works on local directories, not on {os.fspath(path)!r}")
-    directory = open_dir(path)
-    if not directory.partitions:
-        raise OptionError(f"no partitions in {os.fspath(path)}")
-    own = named_topic(directory)
-    if first_dirty is not None and own is None:
-        raise OptionError("first_dirty is for one partition", hint="give the partition's directory")
-    named = [own] if topics is None and own is not None else topics
-    if config is not None and named is None and config.cleanup_policy is not None:
+    chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty)
+    if config is not None and chosen.source.topics is None and config.cleanup_policy is not None:
         raise OptionError("a config was given for no topic", hint="name the topics that it is to hold for")
-    source = SettingsSource(metadata=metadata, server_properties=server_properties, overrides=settings, topics=named)
-    logs = [log for log in directory.partitions if source.topics is None or log.topic in source.topics]
-    if missing := sorted((source.topics or set()) - {log.topic for log in logs}):
-        raise OptionError(f"no topic {', '.join(missing)} in {os.fspath(path)}", hint="'kseg ls' lists what there is")
+    changes = {"memory_budget": memory_budget, "strategy": strategy}
+    asked = {name: value for name, value in changes.items() if value is not None}
     request = Request(
         int(time.time() * 1000) if now_ms is None else now_ms,
         first_dirty,
@@ -92,19 +83,34 @@ def compact(
     )
     with ExitStack() as stack:
         if not dry_run and output is None:
-            for parent in sorted({str(Path(log.directory).parent) for log in logs}):
+            for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):
                 stack.enter_context(DirLock(parent))
-        done = [_compact(log, effective_config(log, source, config, told_where=first_dirty is not None), request)
-                for log in logs]  # fmt: skip
-    return CompactionReport(tuple(done), time.perf_counter() - began, dry_run)
+        done = []
+        for log in chosen.logs:
+            found = effective_config(log, chosen.source, config, told_where=first_dirty is not None)
+            done.append(_compact(log, found, asked, request))
+    return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, _not_covered(chosen))
 
 
-def _compact(log: Log, config: CleanerConfig | Refusal, request: Request) -> PartitionCompaction:
+def _compact(
+    log: Log, config: CleanerConfig | Refusal, asked: Mapping[str, Any], request: Request
+) -> PartitionCompaction:
     if isinstance(config, Refusal):
-        return PartitionCompaction(log.topic, log.partition, log.directory, skipped=config.reason)
+        return PartitionCompaction(
+            log.topic, log.partition, log.directory, skipped=config.reason, is_usual=config.is_usual
+        )
     try:
-        return compact_partition(log, config, request)
+        return compact_partition(log, dataclasses.replace(config, **asked), request)
     except LockedError:
         raise
     except KsegError as error:
         return PartitionCompaction(log.topic, log.partition, log.directory, error=str(error))
+
+
+def _not_covered(chosen: Selection) -> tuple[str, ...]:
+    """Replicas that metadata tells of and that were not given: they keep what they have."""
+    names = []
+    for log in chosen.logs:
+        tp = TopicPartition(log.topic, log.partition)
+        names += [f"{tp} on broker {node}" for node in chosen.source.replicas_not_among(tp, chosen.logs)]
+    return tuple(names)

@@ -89,7 +89,9 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
         refuse_interrupted(log)
         plan = plan_round(log, config, request)
         if isinstance(plan, str):
-            return PartitionCompaction(log.topic, log.partition, log.directory, skipped=plan, dry_run=request.dry_run)
+            return PartitionCompaction(
+                log.topic, log.partition, log.directory, skipped=plan, is_usual=True, dry_run=request.dry_run
+            )
         if session is not None:
             session.begin_changes()
         work = _Work(plan, request, stack)

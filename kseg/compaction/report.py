@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kseg.reports import Report
 from kseg.tables import Column, format_size, format_table
 
 _COLUMNS = (
-    Column("PARTITION", at_least=12),
+    Column("PARTITION", at_least=16),
     Column("BEFORE", right=True),
     Column("AFTER", right=True),
-    Column("RECORDS", right=True, droppable=1),
+    Column("RECORDS", right=True),
     Column("KEPT", right=True),
-    Column("CHECKPOINT", right=True, droppable=2),
-    Column("RESULT", at_least=12),
+    Column("KEYS", right=True, droppable=3),
+    Column("STRATEGY", droppable=1),
+    Column("SPEED", right=True, droppable=2),
 )
 
 
@@ -36,6 +39,7 @@ class PartitionCompaction(Report):
     path: str
     skipped: str | None = None
     error: str | None = None
+    is_usual: bool = False
     dry_run: bool = False
     first_dirty: int = -1
     first_uncleanable: int = -1
@@ -69,15 +73,6 @@ class PartitionCompaction(Report):
         total = sum(self.seconds.values())
         return self.bytes_before / total if total else 0.0
 
-    @property
-    def result(self) -> str:
-        """The outcome in a word or a sentence."""
-        if self.error is not None:
-            return f"failed: {self.error}"
-        if self.skipped is not None:
-            return f"skipped: {self.skipped}"
-        return "would be compacted" if self.dry_run else "compacted"
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport(Report):
@@ -89,7 +84,7 @@ class CompactionReport(Report):
     not_covered: tuple[str, ...] = ()
 
     @property
-    def compacted(self) -> tuple[PartitionCompaction, ...]:
+    def done(self) -> tuple[PartitionCompaction, ...]:
         """Those that were, or would be, compacted."""
         return tuple(p for p in self.partitions if p.skipped is None and p.error is None)
 
@@ -98,21 +93,50 @@ class CompactionReport(Report):
         """Those that could not be."""
         return tuple(p for p in self.partitions if p.error is not None)
 
-    def to_table(self, width: int = 80) -> list[str]:
-        """Lines for people."""
+    def lines(self, width: int = 80) -> list[str]:
+        """The report as a table, then what was left alone, and why."""
         rows = [
             (
                 f"{p.topic}-{p.partition}",
                 format_size(p.bytes_before),
-                format_size(p.bytes_after) if p in self.compacted else None,
+                format_size(p.bytes_after),
                 p.records_before,
                 p.records_after,
-                p.checkpoint if p.checkpoint >= 0 else None,
-                p.result,
+                p.keys,
+                p.strategy,
+                f"{format_size(int(p.bytes_per_second))}/s",
             )
-            for p in self.partitions
+            for p in self.done
         ]
-        return format_table(_COLUMNS, rows, width)
+        table = format_table(_COLUMNS, rows, width) if rows else []
+        freed = sum(p.bytes_before - p.bytes_after for p in self.done)
+        word = "would be compacted" if self.dry_run else "compacted"
+        number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
+        summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"
+        return [*table, summary, *left_alone(self.partitions), *(f"not covered: {name}" for name in self.not_covered)]
 
     def __str__(self) -> str:
-        return "\n".join(self.to_table())
+        return "\n".join(self.lines())
+
+
+class Outcome(Protocol):
+    """What `left_alone` looks at."""
+
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def skipped(self) -> str | None: ...  # noqa: D102
+    @property
+    def error(self) -> str | None: ...  # noqa: D102
+
+
+def left_alone(partitions: Iterable[Outcome]) -> list[str]:
+    """A line for each failure, and one for each reason to leave partitions alone."""
+    lines = [f"failed: {p.topic}-{p.partition}: {p.error}" for p in partitions if p.error is not None]
+    reasons: dict[str, list[str]] = {}
+    for p in partitions:
+        if p.skipped is not None:
+            reasons.setdefault(p.skipped, []).append(f"{p.topic}-{p.partition}")
+    return lines + [f"left alone: {', '.join(names)}: {reason}" for reason, names in reasons.items()]

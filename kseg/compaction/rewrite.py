@@ -18,7 +18,7 @@ from kseg.format.codec import PackFunctions
 from kseg.index.producer import ProducerEntry
 from kseg.native import cleaning, encode
 from kseg.native import table as t
-from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, packed_bound
+from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, SCRATCH_BYTES, packed_bound
 from kseg.types import Codec
 
 LatestOffsets = Callable[[Run], NDArray[np.int64]]
@@ -71,6 +71,7 @@ class Rewriter:
         self._decoder = RunDecoder()
         self._packers: dict[int, PackFunctions] = {}
         self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
+        self._packing = np.empty(SCRATCH_BYTES, np.uint8)
         self._scratch = np.empty(0, np.uint8)
         self._out = np.empty(0, np.uint8)
 
@@ -111,8 +112,8 @@ class Rewriter:
         written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
         row, batches, rebuilt_count, size = cleaning.rewrite_batches(
             run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
-            run.columns, 0, run.count, fates, keeps, rules, self._functions, self._scratch, self._out, written,
-            rebuilt, result.counts,
+            run.columns, 0, run.count, fates, keeps, rules, self._functions, self._packing, self._scratch, self._out,
+            written, rebuilt, result.counts,
         )  # fmt: skip
         if row < run.rows.stop:
             codec = Codec(int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK)
@@ -131,8 +132,7 @@ class Rewriter:
         span = slice(run.rows.start, run.rows.stop)
         for number in np.unique(run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK).tolist():
             if number and number not in self._packers:
-                self._packers[number] = PackFunctions(Codec(number))
-                self._functions[number] = self._packers[number].addresses
+                self._packers[number] = PackFunctions(Codec(number), addresses=self._functions[number])
         records = run.payload_bytes + cleaning.RECORD_GROWTH * run.count
         batches = len(run.rows) * (t.HEADER_SIZE + BLOCK_SLACK)
         out = int(run.chunk.table[t.SIZE, span].sum()) + packed_bound(records) + batches

@@ -217,13 +217,14 @@ _PACK_CALLBACKS = {
 class PackFunctions:
     """Addresses, level and scratch for `native.compress`, with zlib's or zstd's state: one object per thread."""
 
-    def __init__(self, codec: Codec, level: int | None = None) -> None:
+    def __init__(self, codec: Codec, level: int | None = None, *, addresses: NDArray[np.int64] | None = None) -> None:
+        """Fill `addresses`, where they are given: an array that then must not be moved, since zlib's state is in it."""
         check_level(codec, level)
         self._free: Any = None
         self._state = 0
         self.codec = codec
         self.scratch: Bytes = np.empty(SCRATCH_BYTES if codec is Codec.SNAPPY else 0, np.uint8)
-        self.addresses: NDArray[np.int64] = np.zeros(PACK_FIELDS, np.int64)
+        self.addresses: NDArray[np.int64] = np.zeros(PACK_FIELDS, np.int64) if addresses is None else addresses
         for number, callback in _PACK_CALLBACKS.items():
             self.addresses[number] = _address(callback)
         if codec is Codec.GZIP:

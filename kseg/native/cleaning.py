@@ -253,7 +253,7 @@ def _kept_attributes(table: Any, row: int, mask: int) -> Any:
 @inlined
 def _rebuild(
     data: Any, arena: Any, table: Any, row: int, in_arena: bool, columns: Any, first: int, end: int, keeps: Any,
-    horizon: int, functions: Any, scratch: Any, out: Any, at: int, rebuilt: Any, n: int,
+    horizon: int, functions: Any, packing: Any, scratch: Any, out: Any, at: int, rebuilt: Any, n: int,
 ) -> Any:  # fmt: skip
     """Write the records that stay, as one batch; return its end, or PACK_FAILED."""
     source = arena if in_arena else data
@@ -279,7 +279,7 @@ def _rebuild(
             top = max(top, columns[TIMESTAMP, i])
             count += 1
     if codec != 0:
-        p = pack_payload(codec, scratch, 0, p, out, at + HEADER_SIZE, functions[codec])
+        p = pack_payload(codec, scratch, 0, p, out, at + HEADER_SIZE, functions[codec], packing)
         if p < 0:
             return PACK_FAILED
     _begin_header(table, row, rebuilt, n, at, attributes | (DELETE_HORIZON_BIT if horizon >= 0 else 0))
@@ -308,15 +308,15 @@ def _empty(table: Any, row: int, rebuilt: Any, n: int, at: int) -> None:
 @kernel
 def rewrite_batches(
     data: Any, arena: Any, file_position: int, table: Any, first_row: int, end_row: int, starts: Any, columns: Any,
-    first_record: int, count: int, fates: Any, keeps: Any, rules: Any, functions: Any, scratch: Any, out: Any,
-    written: Any, rebuilt: Any, counts: Any,
+    first_record: int, count: int, fates: Any, keeps: Any, rules: Any, functions: Any, packing: Any, scratch: Any,
+    out: Any, written: Any, rebuilt: Any, counts: Any,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Write what is left of rows `[first_row, end_row)`; return (row, batches written, of them rebuilt, bytes).
 
     The row is `end_row`, or the one that a codec's library could not compress. `out` and `scratch` have room for
     everything. `written` gets a row for each batch, `rebuilt` one for each whose header the caller has to write
     (`encode.write_headers`); both with positions in `out`. Records of these rows are `[first_record, count)` of
-    `columns`, in order. `functions[codec]` is what `compress.pack_payload` takes.
+    `columns`, in order. `functions[codec]` and `packing` are what `compress.pack_payload` takes.
     """
     shift = data.shape[0]
     at: Any = np.int64(0)
@@ -366,8 +366,8 @@ def rewrite_batches(
             elif has_horizon:
                 horizon = table[BASE_TIMESTAMP, row]
             end = _rebuild(
-                data, arena, table, row, starts[row] >= shift, columns, first, i, keeps, horizon, functions, scratch,
-                out, at, rebuilt, n,
+                data, arena, table, row, starts[row] >= shift, columns, first, i, keeps, horizon, functions, packing,
+                scratch, out, at, rebuilt, n,
             )  # fmt: skip
             if end < 0:
                 return row, batches, n, at

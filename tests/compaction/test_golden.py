@@ -1,0 +1,34 @@
+"""What a real broker's cleaner made of the golden topics, kseg makes of them too, batch by batch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kseg
+from tests.cli.calls import call
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+CLOCKS = {"compact-plain-0": 1_794_787_962_787, "compact-tx-0": 1_794_787_964_722}
+
+
+def batches_of(directory):
+    answer = call("dump", directory, "--records", "--json")
+    assert answer.status == 0
+    return answer.objects
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+@pytest.mark.parametrize("name", sorted(CLOCKS))
+def test_golden_topics_become_what_the_broker_made_of_them(tmp_path, name, strategy):
+    shutil.copytree(GOLDEN / "before", tmp_path / "data")
+    report = kseg.compaction.compact(
+        tmp_path / "data" / name, config=kseg.CleanerConfig(strategy=strategy), now_ms=CLOCKS[name], first_dirty=0
+    )
+    assert [p.error or p.skipped for p in report.partitions] == [None]
+    sealed = report.partitions[0].checkpoint
+    expected = [batch for batch in batches_of(GOLDEN / "cleaned" / name) if batch["base"] < sealed]
+    assert [batch for batch in batches_of(tmp_path / "data" / name) if batch["base"] < sealed] == expected
