@@ -26,7 +26,12 @@ def batches_of(directory):
 def test_golden_topics_become_what_the_broker_made_of_them(tmp_path, name, strategy):
     shutil.copytree(GOLDEN / "before", tmp_path / "data")
     report = kseg.compaction.compact(
-        tmp_path / "data" / name, config=kseg.CleanerConfig(strategy=strategy), now_ms=CLOCKS[name], first_dirty=0
+        tmp_path / "data",
+        topics=[name[:-2]],
+        metadata=tmp_path / "data",
+        settings={"min.cleanable.dirty.ratio": 0, "min.compaction.lag.ms": 0, "delete.retention.ms": 86_400_000},
+        now_ms=CLOCKS[name],
+        strategy=strategy,
     )
     assert [p.error or p.skipped for p in report.partitions] == [None]
     sealed = report.partitions[0].checkpoint
