@@ -1,0 +1,144 @@
+"""The job around a round: what is refused, what is left as it was, what a second run does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.compaction import CleanerConfig, compact
+from kseg.log.lock import DirLock
+from tests.builders import LogBuilder
+from tests.cli.calls import call, run
+
+CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
+NOW = 1_800_000_000_000
+
+
+def keyed(builder: LogBuilder, keys: int, rounds: int, codec: str = "none") -> LogBuilder:
+    for number in range(rounds):
+        for key in range(keys):
+            builder.record(b"k%d" % key, b"v%d-%d" % (key, number), codec=codec)
+    return builder
+
+
+@pytest.fixture
+def orders(tmp_path) -> Path:
+    """Two sealed segments with the same ten keys, and an active one."""
+    builder = LogBuilder(tmp_path / "data")
+    keyed(builder.segment(), 10, 3)
+    keyed(builder.segment(), 10, 2, "zstd")
+    return builder.segment().record(b"k0", b"last").write()
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def values_of(directory: Path) -> dict[bytes, bytes]:
+    return {row["key"]: row["value"] for batch in kseg.open_log(directory).read() for row in batch.to_pylist()}
+
+
+def test_one_record_a_key_is_left_and_a_second_run_changes_nothing(orders):
+    before = values_of(orders)
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW).partitions
+    assert (done.error, done.skipped) == (None, None)
+    assert (done.records_before, done.records_after, done.superseded, done.keys) == (50, 10, 40, 10)
+    assert done.bytes_after < done.bytes_before
+    assert values_of(orders) == before
+    left = content(orders.parent)
+    (again,) = compact(orders, config=CONFIG, now_ms=NOW + 1).partitions
+    assert again.skipped is not None and "nothing to clean" in again.skipped
+    assert content(orders.parent) == left
+
+
+def test_a_dry_run_and_an_estimate_change_nothing_and_take_no_lock(orders):
+    before = content(orders.parent)
+    real = compact(
+        shutil.copytree(orders.parent, orders.parent.parent / "copy") / orders.name, config=CONFIG, now_ms=NOW
+    )
+    with DirLock(orders.parent):  # held by this process: another would be refused
+        answer = run("compact", orders, "--cleanup-policy", "compact", "--dry-run", "--now", NOW, "--json")
+        guess = run("compact", orders, "--cleanup-policy", "compact", "--estimate", "--json")
+    assert (answer.status, guess.status) == (0, 0), answer.messages + guess.messages
+    dry = answer.objects[0]
+    for name in ("bytes_after", "records_after", "superseded", "checkpoint", "segments_after"):
+        assert dry[name] == getattr(real.partitions[0], name)
+    assert guess.objects[0]["records"] == 50
+    assert guess.objects[0]["keys"] == 10
+    assert {name: data for name, data in content(orders.parent).items() if name != ".lock"} == before
+
+
+def test_a_held_directory_is_refused_with_status_3(orders):
+    with DirLock(orders.parent):
+        answer = run("compact", orders, "--cleanup-policy", "compact")
+    assert answer.status == 3
+    assert "lock" in answer.messages
+
+
+@pytest.mark.parametrize("policy", [None, "delete"])
+def test_a_policy_that_is_unknown_or_not_compact_is_refused(orders, policy):
+    before = content(orders.parent)
+    flags = () if policy is None else ("--cleanup-policy", policy)
+    answer = call("compact", orders, *flags)
+    assert answer.status == 2
+    assert "cleanup.policy" in answer.text
+    assert {name: data for name, data in content(orders.parent).items() if name != ".lock"} == before
+
+
+def test_damage_stops_its_partition_alone(tmp_path):
+    for topic in ("bad", "good"):
+        builder = keyed(LogBuilder(tmp_path / "data", topic).segment(), 5, 2)
+        (builder.corrupt(byte=70) if topic == "bad" else builder).segment().record(b"z", b"z").write()
+    before = content(tmp_path / "data" / "bad-0")
+    report = compact(tmp_path / "data", topics=["bad", "good"], config=CONFIG, now_ms=NOW)
+    bad, good = sorted(report.partitions, key=lambda p: p.topic)
+    assert "checksum" in bad.error and ".log" in bad.error
+    assert good.records_after == 5
+    assert content(tmp_path / "data" / "bad-0") == before
+
+
+def test_a_copy_is_compacted_and_the_log_is_left_alone(orders, tmp_path):
+    before = content(orders)
+    report = compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
+    assert not report.failed
+    assert content(orders) == before
+    copy = tmp_path / "out" / orders.name
+    assert values_of(copy) == values_of(orders)
+    assert sum(p.stat().st_size for p in copy.glob("*.log")) < sum(p.stat().st_size for p in orders.glob("*.log"))
+    assert not list(copy.glob(".kseg*"))
+    again = compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
+    assert "there already" in again.partitions[0].error
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_null_keys_are_counted_and_no_stray_files_are_left(tmp_path, strategy):
+    builder = LogBuilder(tmp_path / "data").segment()
+    builder.record(None, b"lost").record(b"k", b"1").record(b"k", None).record(b"", b"empty key")
+    directory = builder.segment().record(b"z", b"z").write()
+    config = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, strategy=strategy)
+    (done,) = compact(directory, config=config, now_ms=NOW).partitions
+    assert (done.null_keys, done.tombstones_kept, done.records_after) == (1, 1, 2)
+    assert not [p for p in directory.rglob("*") if p.suffix in (".cleaned", ".swap", ".deleted") or p.is_dir()]
+
+
+def test_ten_times_more_keys_than_the_budget_give_the_same_files(tmp_path):
+    builder = LogBuilder(tmp_path / "data").segment()
+    keyed(builder, 3, 1)
+    directory = builder.segment().record(b"z", b"z").write()
+    shutil.rmtree(directory)
+    rows = 400_000
+    import pyarrow as pa
+
+    with kseg.create_log(directory, config=kseg.LogConfig(segment_bytes=8 << 20)) as writer:
+        keys = pa.array([b"key-%07d" % (number * 7919 % rows) for number in range(rows)], pa.binary())
+        writer.append(pa.table({"key": keys, "value": keys}))
+        writer.append(pa.table({"key": keys[: rows // 2], "value": keys[: rows // 2]}))
+    copy = shutil.copytree(directory, tmp_path / "copy" / directory.name)
+    spilled = compact(directory, config=CONFIG, now_ms=NOW, memory_budget=1 << 20, first_dirty=0)
+    in_memory = compact(copy, config=CONFIG, now_ms=NOW, memory_budget=1 << 30, first_dirty=0)
+    assert [p.strategy for p in (*spilled.partitions, *in_memory.partitions)] == ["spill", "memory"]
+    assert spilled.partitions[0].keys == in_memory.partitions[0].keys > 10 * (1 << 20) // 32 / 10
+    assert content(directory) == content(copy)
