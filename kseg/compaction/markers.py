@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kseg.index.txn import AbortedTxn
 from kseg.log.visibility import AbortedRanges
 from kseg.log.walk import Chunk
-from kseg.native import cleaning
 from kseg.native import table as t
+from kseg.native.markers import settle_markers
 
 _COLUMNS: Final = [t.BASE_OFFSET, t.LAST_OFFSET, t.PRODUCER_ID, t.ATTRIBUTES, t.MARKER_TYPE, t.COUNT]
 TransactionRows = NDArray[np.int64]
@@ -68,7 +68,7 @@ def settle(parts: Sequence[TransactionRows], aborted: Sequence[AbortedTxn]) -> T
     found = (places < len(known)) & (np.append(known, -1)[np.minimum(places, len(known))] == owners)
     aborted_slots = np.where(found, places, -1)
     empty, owner = np.empty(len(bases), np.bool_), np.empty(len(bases), np.int64)
-    cleaning.settle_markers(
+    settle_markers(
         lasts, slots.astype(np.int64), attributes, markers, counts, len(bases), firsts, aborted_slots, len(ordered),
         np.full(len(known), -1, np.int64), np.zeros(len(known), np.bool_), np.zeros(len(known), np.bool_), empty, owner,
     )  # fmt: skip

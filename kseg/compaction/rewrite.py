@@ -42,6 +42,7 @@ class Rules:
         rules[cleaning.NOW] = self.now_ms
         rules[cleaning.UPPER_BOUND] = self.upper_bound
         rules[cleaning.NEW_HORIZON] = self.new_horizon_ms
+        rules[cleaning.CONVERT] = True
         rules[cleaning.LEGACY_DELETES_EXPIRED] = segment_mtime_ms <= self.legacy_horizon_ms
         return rules
 

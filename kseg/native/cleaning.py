@@ -59,8 +59,9 @@ EXPIRED_DELETES: Final = 8  # tombstones in it go
 NOW: Final = 0
 UPPER_BOUND: Final = 1  # the batch that ends right before it stays, empty if need be
 LEGACY_DELETES_EXPIRED: Final = 2  # tombstones of magic 0 and 1 go: decided by the segment's modification time
-NEW_HORIZON: Final = 3  # for tombstones and markers that are seen for the first time
-RULES: Final = 4
+NEW_HORIZON: Final = 3  # for tombstones and markers that are seen for the first time; -1: none is set
+CONVERT: Final = 4  # batches of magic 0 and 1 become magic 2 even if they lose nothing
+RULES: Final = 5
 
 # rows of `producers`, sorted by id: each producer's last entry in the log
 LAST_ID: Final = 0
@@ -352,8 +353,8 @@ def rewrite_batches(
             continue
         counts[KEPT_MARKERS] += is_control
         new_horizon = tombstones > 0 or (is_control and fates[row] & EMPTY_TRANSACTION != 0)
-        new_horizon = new_horizon and not has_horizon
-        if is_v2 and kept == table[COUNT, row] and not new_horizon:
+        new_horizon = new_horizon and not has_horizon and rules[NEW_HORIZON] >= 0
+        if (is_v2 or not rules[CONVERT]) and kept == table[COUNT, row] and not new_horizon:
             copy_bytes(out, at, data, table[POSITION, row] - file_position, table[SIZE, row])
             _copy_row(table, row, written, batches)
             written[POSITION, batches] = at
@@ -377,46 +378,3 @@ def rewrite_batches(
             counts[REBUILT_BATCHES] += 1
         batches += 1
     return end_row, batches, n, at
-
-
-@kernel
-def settle_markers(
-    last_offsets: Any, slots: Any, attributes: Any, markers: Any, counts: Any, rows: int, aborted_firsts: Any,
-    aborted_slots: Any, aborted_count: int, open_aborted: Any, seen: Any, open_committed: Any, empty: Any, owner: Any,
-) -> None:  # fmt: skip
-    """Follow transactions through the transactional and control batches of a log, from its first one on.
-
-    Args:
-        slots: Each batch's producer, as an index of `open_aborted` (-1: none), `seen` and `open_committed`.
-        aborted_firsts: First offsets of the aborted transactions, ascending; `aborted_slots` are their producers.
-        empty: Set for each marker whose transaction has no batch left, and for control batches without a record.
-        owner: For each ABORT marker whose transaction has a batch, that transaction; else -1.
-    """
-    waiting = 0
-    for row in range(rows):
-        while waiting < aborted_count and aborted_firsts[waiting] <= last_offsets[row]:
-            slot = aborted_slots[waiting]
-            if slot >= 0 and open_aborted[slot] < 0:
-                open_aborted[slot] = waiting
-                seen[slot] = False
-            waiting += 1
-        slot = slots[row]
-        empty[row] = False
-        owner[row] = -1
-        if attributes[row] & CONTROL_BIT == 0:
-            if open_aborted[slot] >= 0:
-                seen[slot] = True
-            else:
-                open_committed[slot] = True
-        elif counts[row] == 0:
-            empty[row] = True
-        elif markers[row] == 0:
-            transaction = open_aborted[slot]
-            open_aborted[slot] = -1
-            if transaction >= 0 and seen[slot]:
-                owner[row] = transaction
-            else:
-                empty[row] = True
-        elif markers[row] == 1:
-            empty[row] = not open_committed[slot]
-            open_committed[slot] = False
