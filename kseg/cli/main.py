@@ -20,6 +20,7 @@ VERBS: Final = {
     "dump": "show any file of a log as it is: batches, indexes, snapshots, checkpoints",
     "retain": "delete old segments by time, size and log start, as a broker's retention does",
     "compact": "run one round of the log cleaner over compacted topics",
+    "erase": "take records with some keys out of the files for good, with a proof",
     "export": "write topics as Parquet; a second run adds what is new",
 }
 EXIT_STATUSES: Final = """exit status:

@@ -32,6 +32,11 @@ class CleanedSegment:
         return self._directory / segment_file_name(self.base_offset, kind, FileState.CLEANED)
 
     @property
+    def log_path(self) -> Path:
+        """The log file as long as it is not put in the place of another."""
+        return self._path(FileKind.LOG)
+
+    @property
     def size(self) -> int:
         """Bytes so far."""
         return self._builder.size

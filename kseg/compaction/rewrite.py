@@ -16,6 +16,7 @@ from kseg.errors import FormatError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.format.codec import PackFunctions
 from kseg.index.producer import ProducerEntry
+from kseg.log.segment import Segment
 from kseg.native import cleaning, encode
 from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, SCRATCH_BYTES, packed_bound
@@ -83,7 +84,7 @@ class Rewriter:
             FormatError: A batch is damaged.
         """
         result = Rewritten()
-        rules = self._rules.to_array(piece.segment.mtime_ms)
+        rules = self._rule_array(piece.segment)
         try:
             for chunk, rows in walk_piece(piece):
                 fates = self._fates(chunk.table, rows, rules)
@@ -95,6 +96,9 @@ class Rewriter:
             raise error.with_context(path=piece.segment.path) from None
         return result
 
+    def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
+        return self._rules.to_array(segment.mtime_ms)
+
     def _fates(self, table: t.Table, rows: range, rules: NDArray[np.int64]) -> NDArray[np.int64]:
         fates = np.zeros(rows.stop, np.int64)
         transactions, producers = self._rules.transactions, self._rules.producers
@@ -105,10 +109,14 @@ class Rewriter:
         )  # fmt: skip
         return fates
 
-    def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
+    def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         keeps = np.empty(run.count, np.bool_)
+        cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self._latest(run), keeps, counts)
+        return keeps
+
+    def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
         table = run.chunk.table
-        cleaning.fill_keeps(table, fates, run.columns, run.count, self._latest(run), keeps, result.counts)
+        keeps = self._keeps(run, fates, result.counts)
         self._make_room(run)
         written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
         row, batches, rebuilt_count, size = cleaning.rewrite_batches(

@@ -60,7 +60,7 @@ NOW: Final = 0
 UPPER_BOUND: Final = 1  # the batch that ends right before it stays, empty if need be
 LEGACY_DELETES_EXPIRED: Final = 2  # tombstones of magic 0 and 1 go: decided by the segment's modification time
 NEW_HORIZON: Final = 3  # for tombstones and markers that are seen for the first time; -1: none is set
-CONVERT: Final = 4  # batches of magic 0 and 1 become magic 2 even if they lose nothing
+CONVERT: Final = 4  # as Kafka's cleaner does: what stays is told by its records alone, in magic 2
 RULES: Final = 5
 
 # rows of `producers`, sorted by id: each producer's last entry in the log
@@ -254,7 +254,7 @@ def _kept_attributes(table: Any, row: int, mask: int) -> Any:
 @inlined
 def _rebuild(
     data: Any, arena: Any, table: Any, row: int, in_arena: bool, columns: Any, first: int, end: int, keeps: Any,
-    horizon: int, functions: Any, packing: Any, scratch: Any, out: Any, at: int, rebuilt: Any, n: int,
+    horizon: int, keep_top: bool, functions: Any, packing: Any, scratch: Any, out: Any, at: int, rebuilt: Any, n: int,
 ) -> Any:  # fmt: skip
     """Write the records that stay, as one batch; return its end, or PACK_FAILED."""
     source = arena if in_arena else data
@@ -289,7 +289,7 @@ def _rebuild(
     if table[MAGIC, row] < 2:
         rebuilt[LAST_OFFSET, n] = last
     rebuilt[BASE_TIMESTAMP, n] = base_time
-    if not append_time:
+    if not append_time and not keep_top:
         rebuilt[MAX_TIMESTAMP, n] = top
     rebuilt[COUNT, n] = count
     return p
@@ -366,9 +366,10 @@ def rewrite_batches(
                 horizon = rules[NEW_HORIZON]
             elif has_horizon:
                 horizon = table[BASE_TIMESTAMP, row]
+            keep_top = fates[row] & RETAIN_EMPTY != 0 and not rules[CONVERT]  # its producer's clock must not go back
             end = _rebuild(
-                data, arena, table, row, starts[row] >= shift, columns, first, i, keeps, horizon, functions, packing,
-                scratch, out, at, rebuilt, n,
+                data, arena, table, row, starts[row] >= shift, columns, first, i, keeps, horizon, keep_top,
+                functions, packing, scratch, out, at, rebuilt, n,
             )  # fmt: skip
             if end < 0:
                 return row, batches, n, at

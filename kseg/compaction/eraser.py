@@ -1,0 +1,175 @@
+"""Find and take out the records that are to be erased, segment by segment."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.compaction.decode import Run, RunDecoder
+from kseg.compaction.markers import settle
+from kseg.compaction.matching import Matcher, Search
+from kseg.compaction.output import CleanedSegment
+from kseg.compaction.pieces import cut_segment, walk_piece
+from kseg.compaction.rewrite import Rewriter, Rules, last_entries
+from kseg.compaction.staging import check_nonce
+from kseg.errors import FormatError
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+from kseg.native import cleaning
+from kseg.native import table as t
+from kseg.native.records import BATCH_ROW
+from kseg.os_errors import storage_errors
+
+PIECE_BYTES: Final = 16 << 20
+DIGEST_BYTES: Final = 4 << 20
+ERASED: Final = cleaning.SUPERSEDED  # the same place of the counts: records that are not kept
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentErasure:
+    """What became of one segment; digests are SHA-256 of its log file."""
+
+    base_offset: int
+    records: int
+    bytes_before: int
+    bytes_after: int
+    digest_before: str
+    digest_after: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keeping:
+    """What has to stay of a log: its end, each producer's last batch, the batches of open transactions."""
+
+    end_offset: int
+    producers: NDArray[np.int64]
+    open_producers: NDArray[np.int64]
+    open_firsts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, log: Log) -> Keeping:
+        """Look it up."""
+        producers = log.producers()
+        transactions = sorted((p.producer_id, p.txn_first_offset) for p in producers if p.txn_first_offset >= 0)
+        open_ = np.array(transactions, np.int64).reshape(-1, 2).T
+        return cls(log.segments[-1].next_offset, last_entries(producers), open_[0].copy(), open_[1].copy())
+
+    @property
+    def rules(self) -> Rules:
+        """Nothing expires, nothing is converted; the last batch stays."""
+        return Rules(-1, self.end_offset, -1, -1, settle([], []), self.producers)
+
+
+def count_matches(segment: Segment, search: Search) -> int:
+    """How many records of a segment are meant.
+
+    Raises:
+        FormatError: A batch is damaged.
+    """
+    matcher, decoder, found = search.matcher(), RunDecoder(), 0
+    try:
+        for piece in cut_segment(segment, PIECE_BYTES):
+            for chunk, rows in walk_piece(piece):
+                skip = _control_rows(chunk.table, rows.stop)
+                for run in decoder.decode(chunk, rows, skip):
+                    found += int(matcher.matches(run, skip).sum())
+    except FormatError as error:
+        raise error.with_context(path=segment.path) from None
+    return found
+
+
+def _control_rows(table: t.Table, rows: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (table[t.MAGIC, :rows] == 2) & ((table[t.ATTRIBUTES, :rows] & t.CONTROL_BIT) != 0)
+    return found
+
+
+class _Eraser(Rewriter):
+    """Rewrites a segment without the records that are meant, and changes no other batch."""
+
+    def __init__(self, keeping: Keeping, matcher: Matcher) -> None:
+        super().__init__(keeping.rules, lambda run: np.full(run.count, -1, np.int64))
+        self._keeping = keeping
+        self._matcher = matcher
+
+    def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
+        rules = super()._rule_array(segment)
+        rules[cleaning.CONVERT] = False
+        rules[cleaning.LEGACY_DELETES_EXPIRED] = False
+        return rules
+
+    def _fates(self, table: t.Table, rows: range, rules: NDArray[np.int64]) -> NDArray[np.int64]:
+        fates = super()._fates(table, rows, rules)
+        span = slice(rows.start, rows.stop)
+        stays = table[t.COUNT, span] == 0  # empty already: whoever left it so needs it
+        ids, firsts = self._keeping.open_producers, self._keeping.open_firsts
+        if len(ids):
+            places = np.minimum(np.searchsorted(ids, table[t.PRODUCER_ID, span]), len(ids) - 1)
+            is_open = (ids[places] == table[t.PRODUCER_ID, span]) & (table[t.LAST_OFFSET, span] >= firsts[places])
+            stays |= is_open
+        fates[span] = np.where(stays, fates[span] | cleaning.RETAIN_EMPTY, fates[span])
+        return fates & cleaning.RETAIN_EMPTY
+
+    def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        table = run.chunk.table
+        skip = np.zeros(run.rows.stop, np.bool_)
+        control = _control_rows(table, run.rows.stop)[run.columns[BATCH_ROW, : run.count]]
+        keeps: NDArray[np.bool_] = control | ~self._matcher.matches(run, skip)
+        counts[ERASED] += run.count - int(keeps.sum())
+        return keeps
+
+
+@dataclass(frozen=True, slots=True)
+class EraseTask:
+    """One segment to rewrite, into `.cleaned` files beside it."""
+
+    segment: Segment
+    keeping: Keeping
+    index_interval_bytes: int
+    folder: Path
+    nonce: bytes
+
+
+def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
+    """Write what is left of a segment, complete and durable, and put nothing in its place yet.
+
+    Raises:
+        FormatError: A batch is damaged.
+    """
+    check_nonce(task.folder, task.nonce)
+    segment = task.segment
+    eraser = _Eraser(task.keeping, search.matcher())
+    output = CleanedSegment(Path(segment.directory), segment.base_offset, task.index_interval_bytes)
+    erased = 0
+    try:
+        for piece in cut_segment(segment, PIECE_BYTES):
+            result = eraser.rewrite(piece)
+            erased += int(result.counts[ERASED])
+            for data, table in zip(result.data, result.tables, strict=True):
+                output.append(data, table)
+        output.finish(segment.txn_index, segment.mtime_ms)
+    except BaseException:
+        output.abandon()
+        raise
+    return SegmentErasure(
+        segment.base_offset, erased, segment.size, output.size, digest(Path(segment.path)), digest(output.log_path)
+    )
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    hasher = hashlib.sha256()
+    with storage_errors(path), path.open("rb", buffering=0) as file:
+        while part := file.read(DIGEST_BYTES):
+            hasher.update(part)
+    return hasher.hexdigest()
+
+
+def portable(segment: Segment) -> Segment:
+    """The segment without what cannot leave this process."""
+    return dataclasses.replace(segment, limiter=None)

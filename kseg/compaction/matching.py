@@ -1,0 +1,190 @@
+"""Which records are to be erased: those with one of some keys, or those that a function of the caller's names."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kseg.compaction.decode import EVERYTHING, Run
+from kseg.compaction.keymap import KeyMap, has_key, key_hashes, new_hash_key, slots_for
+from kseg.errors import OptionError
+from kseg.format.arrow import RecordDecoder
+from kseg.native.hash import fill_hash128
+from kseg.os_errors import storage_errors
+from kseg.schema import select_columns
+
+KeyFormat = Literal["utf8", "hex", "base64"]
+Predicate = Callable[[pa.RecordBatch], Any]
+PREDICATE_COLUMNS: Final = ("key", "value", "headers")
+
+
+class Matcher(Protocol):
+    """Finds records; one object per thread."""
+
+    def matches(self, run: Run, skip: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which records of a run are meant; `skip` is what the run was decoded with."""
+
+
+class Search(Protocol):
+    """What to look for; can be pickled by Spark."""
+
+    def matcher(self) -> Matcher:
+        """What a thread or task looks with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeySearch:
+    """Looks for keys by their 128-bit hash, keyed at random: the keys themselves are not in it."""
+
+    hashes: NDArray[np.int64]
+    hash_key: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, keys: pa.Array) -> KeySearch:
+        """Hash some keys."""
+        joined = pa.concat_arrays([keys.cast(pa.large_binary()), pa.array([], pa.large_binary())])
+        offsets = np.frombuffer(joined.buffers()[1], np.int64)[: len(joined) + 1]
+        data = np.frombuffer(joined.buffers()[2] or b"\0", np.uint8).copy()
+        hash_key = new_hash_key()
+        out = np.empty((len(joined), 2), np.uint64)
+        fill_hash128(data, offsets[:-1].copy(), np.diff(offsets), len(joined), hash_key, out)
+        return cls(out.view(np.int64), hash_key)
+
+    def matcher(self) -> KeyMatcher:
+        """What a thread or task looks with."""
+        return KeyMatcher(self)
+
+
+class KeyMatcher:
+    """Finds records by their keys."""
+
+    def __init__(self, search: KeySearch) -> None:
+        self._keys = KeyMap(slots_for(len(search.hashes)), search.hash_key)
+        everything = np.ones(len(search.hashes), np.bool_)
+        self._keys.put(search.hashes, np.zeros(len(search.hashes), np.int64), everything)
+
+    def matches(self, run: Run, skip: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which records of a run have one of the keys."""
+        known = self._keys.latest(key_hashes(run, self._keys.hash_key), has_key(run)) >= 0
+        found: NDArray[np.bool_] = known
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateSearch:
+    """Looks with a function that gets batches of key, value and headers and says which rows are meant."""
+
+    predicate: Predicate
+
+    def matcher(self) -> PredicateMatcher:
+        """What a thread or task looks with."""
+        return PredicateMatcher(self.predicate)
+
+
+class PredicateMatcher:
+    """Finds records by the caller's function."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        self._predicate = predicate
+        self._decoder = RecordDecoder(select_columns(PREDICATE_COLUMNS), topic="", partition=0)
+
+    def matches(self, run: Run, skip: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which records of a run the function names.
+
+        Raises:
+            OptionError: It does not answer with a truth value for each row.
+        """
+        chunk = run.chunk
+        found = [np.empty(0, np.bool_)]
+        batches = self._decoder.decode(chunk.data, chunk.file_position, chunk.table, run.rows, skip, *EVERYTHING)
+        for batch in batches:
+            answer = self._predicate(batch)
+            if isinstance(answer, pa.Array | pa.ChunkedArray):
+                answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
+            mask = np.asarray(answer)
+            if mask.dtype == object:
+                mask = np.array([bool(value) for value in mask])  # null means no
+            if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
+                raise OptionError(
+                    f"the predicate gave {mask.dtype} of shape {mask.shape} for a batch of {batch.num_rows} rows",
+                    hint="it has to give one truth value for each row",
+                )
+            found.append(mask)
+        return np.concatenate(found)
+
+
+def read_keys(path: str | os.PathLike[str], key_format: KeyFormat = "utf8") -> pa.Array:
+    """Keys of a file, one a line, as text, hex or base64; empty lines are passed over.
+
+    Raises:
+        OptionError: A line cannot be read as the format says.
+    """
+    with storage_errors(path):
+        lines = Path(path).read_bytes().splitlines()
+    keys = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                keys.append(_decoded(line, key_format))
+            except (ValueError, binascii.Error):
+                raise OptionError(f"line {number} of {os.fspath(path)} is not {key_format}") from None
+    return pa.array(keys, pa.binary())
+
+
+def _decoded(line: bytes, key_format: KeyFormat) -> bytes:
+    if key_format == "hex":
+        return binascii.unhexlify(line.strip())
+    if key_format == "base64":
+        return base64.b64decode(line.strip(), validate=True)
+    return line
+
+
+def as_keys(keys: Any) -> pa.Array:
+    """Keys from whatever holds them: bytes and texts, an Arrow array, a column of a table or of a DataFrame.
+
+    Raises:
+        OptionError: There is no column of keys, or a key is null.
+    """
+    if isinstance(keys, str | bytes | os.PathLike):
+        raise OptionError("keys is a collection of keys", hint="read a file with kseg.compaction.read_keys")
+    if hasattr(keys, "toArrow"):  # a Spark DataFrame
+        keys = keys.select("key" if "key" in keys.columns else keys.columns[0]).toArrow()
+    if isinstance(keys, pa.Table | pa.RecordBatch):
+        keys = keys.column("key" if "key" in keys.schema.names else 0)
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    if not isinstance(keys, pa.Array):
+        keys = pa.array([_as_bytes(key) for key in _iterated(keys)], pa.binary())
+    if keys.null_count:
+        raise OptionError("a key to erase is null", hint="records without a key are found by a predicate")
+    return keys.cast(pa.binary())
+
+
+def _iterated(keys: Any) -> Iterable[Any]:
+    if not isinstance(keys, Iterable):
+        raise OptionError(f"keys must be a collection of keys, got {type(keys).__name__}")
+    return keys
+
+
+def _as_bytes(key: Any) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes | bytearray | memoryview):
+        return bytes(key)
+    raise OptionError(f"a key is bytes or text, got {type(key).__name__}")
+
+
+def hashed_keys(keys: pa.Array, secret: bytes) -> tuple[str, ...]:
+    """Keys as a report may show them: HMAC-SHA256 under a secret, so that nobody can check a guess."""
+    return tuple(hmac.new(secret, key, hashlib.sha256).hexdigest()[:32] for key in keys.to_pylist())

@@ -1,0 +1,142 @@
+"""Erasure: what was asked for is gone from the files, and nothing else has changed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import kseg
+from kseg.compaction import erase
+from kseg.errors import OptionError
+from tests.builders import LogBuilder
+from tests.cli.calls import call, run
+from tests.compaction.rounds import Setup
+from tests.scale import counts
+
+SECRET = b"person-4711"
+
+
+def rows_of(directory: Path) -> list[tuple]:
+    found = kseg.open_log(directory).read(columns=["offset", "timestamp", "key", "value", "headers"])
+    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+
+def all_bytes(directory: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file())
+
+
+@pytest.fixture
+def people(tmp_path) -> Path:
+    """Three segments; the person is in the first and the last, which is the active one."""
+    builder = LogBuilder(tmp_path / "data", "people").segment()
+    builder.record(b"a", b"1").record(SECRET, b"secret").record(b"b", None, codec="zstd")
+    builder.segment().record(b"c", b"3").record(None, b"no key")
+    return builder.segment().record(b"d", b"4").record(SECRET, b"again").write()
+
+
+@pytest.mark.parametrize("seed", range(counts(12)))
+def test_rows_go_and_nothing_else_moves(oracle, tmp_path, seed):
+    directory = tmp_path / "data" / "t-0"
+    setup = Setup(seed)
+    oracle.gen(directory, seed, 100, **setup.options)
+    for snapshot in directory.glob("*.snapshot"):
+        snapshot.unlink()
+    before = rows_of(directory)
+    state = oracle.load(shutil.copytree(directory, tmp_path / "before" / "t-0"))
+    chosen = set(random.Random(seed).sample(sorted({row[2] for row in before if row[2] is not None}), 3))
+    report = erase(tmp_path / "data", keys=chosen)
+    assert report.is_proof
+    assert report.records >= sum(row[2] in chosen for row in before) > 0
+    assert rows_of(directory) == [row for row in before if row[2] not in chosen]
+    after = oracle.load(shutil.copytree(directory, tmp_path / "after" / "t-0"))
+    for name in ("logStart", "logEnd", "lastStable", "producers", "epochs"):
+        assert after[name] == state[name], name
+    assert len(after["segments"]) == len(state["segments"])
+
+
+def test_the_active_segment_is_erased_too_and_the_end_stays(people):
+    end = kseg.open_log(people).end_offset
+    untouched = sorted(people.glob("*.log"))[1].read_bytes()
+    report = erase(people, keys=[SECRET])
+    assert (report.records, report.left, report.is_proof) == (2, 0, True)
+    assert SECRET not in all_bytes(people)
+    assert kseg.open_log(people).end_offset == end
+    assert sorted(people.glob("*.log"))[1].read_bytes() == untouched
+    (place,) = report.places
+    assert [segment.records for segment in place.segments] == [1, 1]
+    assert all(segment.digest_before != segment.digest_after for segment in place.segments)
+
+
+def test_keys_are_in_the_report_as_keyed_hashes_alone(people):
+    first, second = (erase(people, keys=[SECRET], dry_run=True) for _ in range(2))
+    assert first.key_hashes != second.key_hashes
+    given = [erase(people, keys=[SECRET], dry_run=True, hash_secret=b"s").key_hashes for _ in range(2)]
+    assert given[0] == given[1]
+    assert "4711" not in str(first.to_dict()) + str(first)
+
+
+def test_what_a_broker_set_aside_and_gave_up_is_erased_too(people):
+    data = people.parent
+    aside = data / "people-1.0123456789abcdef0123456789abcdef-delete"
+    shutil.copytree(people, aside)
+    (people / "00000000000000000099.log.deleted").write_bytes(SECRET)
+    quarantine = people / ".kseg" / "quarantine" / "run"
+    quarantine.mkdir(parents=True)
+    shutil.copy(people / "00000000000000000000.log", quarantine)
+    report = erase(data, keys=[SECRET], topics=["people"])
+    assert report.is_proof
+    assert report.records == 4
+    assert len(report.deleted_files) == len(report.deleted_quarantine) == 1
+    assert SECRET not in all_bytes(data)
+
+
+def test_a_predicate_chooses_by_key_value_and_headers(people):
+    report = erase(people, predicate=lambda batch: pc.equal(batch.column("value"), pa.scalar(b"3", pa.binary())))
+    assert report.records == 1
+    assert b"c" not in {row[2] for row in rows_of(people)}
+    broken = erase(people, predicate=lambda batch: [True])
+    assert "one truth value for each row" in broken.places[0].error
+
+
+def test_keys_come_from_arrow_and_files(people, tmp_path):
+    assert erase(people, keys=pa.table({"key": [SECRET]}), dry_run=True).records == 2
+    assert erase(people, keys=pa.chunked_array([[SECRET.decode()]]), dry_run=True).records == 2
+    for key_format, line in (("utf8", SECRET), ("hex", SECRET.hex().encode()), ("base64", b"cGVyc29uLTQ3MTE=")):
+        (tmp_path / "keys").write_bytes(b"\n" + line + b"\n")
+        answer = call("erase", people, "--keys", tmp_path / "keys", "--key-format", key_format, "--dry-run", "--json")
+        assert answer.status == 0, answer.messages
+        assert answer.objects[-1]["summary"]["records"] == 2
+        assert "4711" not in answer.text
+
+
+@pytest.mark.parametrize("keys", [None, b"one", [None], [7], 7])
+def test_wrong_keys_are_refused(people, keys):
+    with pytest.raises(OptionError):
+        erase(people, keys=keys)
+
+
+def test_it_asks_first(people, tmp_path):
+    (tmp_path / "keys").write_bytes(SECRET)
+    before = all_bytes(people)
+    answer = run("erase", people, "--keys", tmp_path / "keys")
+    assert answer.status == 2
+    assert "--yes" in answer.messages
+    assert all_bytes(people) == before
+    answer = run("erase", people, "--keys", tmp_path / "keys", "--yes")
+    assert answer.status == 0
+    assert "a last look found none" in answer.text
+
+
+def test_damage_is_told_and_the_rest_is_erased(tmp_path):
+    for topic in ("bad", "good"):
+        builder = LogBuilder(tmp_path / "data", topic).segment().record(SECRET, b"x").record(b"k", b"v")
+        (builder.corrupt(byte=64) if topic == "bad" else builder).write()
+    report = erase(tmp_path / "data", keys=[SECRET])
+    assert not report.is_proof
+    assert "checksum" in report.failed[0].error
+    assert SECRET not in all_bytes(tmp_path / "data" / "good-0")
