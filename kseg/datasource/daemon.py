@@ -10,6 +10,7 @@ numpy that are loaded here start no threads, and Arrow's allocator handles a for
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -27,6 +28,8 @@ def load() -> None:
         from kseg.native.warmup import warm_up
 
         warm_up()
+        gc.collect()
+        gc.freeze()  # workers would go through all of it after each task, and get pages of their own by that
     except Exception:  # a daemon that does not start fails all of Spark's Python, whether it reads Kafka's files or not
         sys.stderr.write(f"kseg.datasource.daemon: workers start cold:\n{traceback.format_exc()}")
 

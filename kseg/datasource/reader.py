@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from kseg.datasource.planning import plan_read, read_options, warn_once
 from kseg.datasource.spark_schema import arrow_schema
+from kseg.datasource.worker import begin_task
 from kseg.options import SourceOptions
 
 
@@ -43,6 +44,7 @@ class RecordReader(DataSourceReader):
         """Read a task's splits; a task without splits, which Spark makes of an empty plan, has no rows."""
         from kseg.log.plan import read_splits
 
+        begin_task()
         return read_splits(getattr(partition, "splits", []), self._schema, read_options(self._options))
 
 
@@ -74,5 +76,6 @@ class ViewReader(DataSourceReader):
         unit = getattr(partition, "unit", None)
         if unit is None:
             return
+        begin_task()
         for batch in get_view(self._options.view).read(unit):
             yield batch.select(self._columns)

@@ -48,8 +48,10 @@ def _task_reader(
     tasks: list[list[Split]], schema: pa.Schema, how: ReadOptions
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from kseg.datasource.worker import begin_task
         from kseg.log.plan import read_splits
 
+        begin_task()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 if number < len(tasks):

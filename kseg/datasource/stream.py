@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from kseg.datasource.planning import plan_tasks, read_options, warn_once
 from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
+from kseg.datasource.worker import begin_task
 from kseg.errors import DataLossError, LogError
 from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
@@ -146,6 +147,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's splits."""
+        begin_task()
         return read_splits(getattr(partition, "splits", []), self._schema, read_options(self._options))
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import kseg
 from kseg.datasource import daemon
+from kseg.datasource.worker import begin_task
 from kseg.native.warmup import warm_up
 from kseg.views.registry import read_view
 from tests.datasource.spark_session import environment
@@ -112,8 +115,24 @@ def test_the_first_task_of_a_worker_compiles_no_kernel_that_the_cache_holds(resu
 def test_workers_of_the_daemon_start_with_the_kernels_loaded(results):
     tasks = results("connect")["kernels"]
     assert [task["warm"] for task in tasks] == [True, True]
+    assert all(task["frozen"] > 50_000 for task in tasks)
     assert [task["compiled"] for task in tasks] == [0, 0]
     assert tasks[0]["records"] == results("cluster")["kernels"][0]["records"]
+
+
+def test_what_is_loaded_is_not_collected_over_and_over(spark):
+    def count_frozen(batches):
+        from kseg.datasource.worker import begin_task
+
+        for _ in range(3):  # as many tasks
+            begin_task()
+        yield from (pa.RecordBatch.from_pylist([{"frozen": gc.get_freeze_count()}]) for _ in batches)
+
+    assert spark.range(0, 1, 1, 1).mapInArrow(count_frozen, "frozen long").first().frozen > 10_000
+    before = gc.get_freeze_count()
+    for _ in range(3):
+        begin_task()
+    assert gc.get_freeze_count() == before  # this is no worker
 
 
 def test_a_daemon_that_cannot_load_the_kernels_starts_cold_and_says_so(monkeypatch, capsys):

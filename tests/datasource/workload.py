@@ -5,6 +5,7 @@ Steps give values that JSON can carry, since some of them run in another process
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import os
@@ -141,7 +142,7 @@ def run_steps(spark: Any, data: str, folder: Path) -> dict[str, Any]:
 
 def kernel_counts(spark: Any, data: str) -> list[dict[str, int]]:
     """How each of two first tasks came by its kernels: loaded from the cache, or compiled; and what it read."""
-    schema = "pid long, loaded long, compiled long, records long, warm boolean"
+    schema = "pid long, loaded long, compiled long, records long, warm boolean, frozen long"
     rows = spark.range(0, 2, 1, 2).mapInArrow(_Reader(data), schema).collect()
     return [row.asDict() for row in rows]
 
@@ -157,8 +158,8 @@ class _Reader:
         for _ in batches:
             records = sum(batch.num_rows for log in kseg.open_dir(self._data) for batch in log.read())
             loaded, compiled = _kernel_origins()
-            columns = {"pid": os.getpid(), "loaded": loaded, "compiled": compiled, "records": records, "warm": warm}
-            yield pa.RecordBatch.from_pylist([columns])
+            columns = {"pid": os.getpid(), "loaded": loaded, "compiled": compiled, "records": records}
+            yield pa.RecordBatch.from_pylist([{**columns, "warm": warm, "frozen": gc.get_freeze_count()}])
 
 
 def _kernel_origins() -> tuple[int, int]:
