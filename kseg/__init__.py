@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kseg.log.writer import LogWriter, append_to, create_log
     from kseg.retention.job import retain
     from kseg.retention.report import RetentionReport
+    from kseg.verification.job import verify
+    from kseg.verification.report import VerifyReport
 
 __version__ = "0.1.0"
 
@@ -68,6 +70,7 @@ __all__ = [
     "TopicPartition",
     "TruncatedError",
     "UnsupportedError",
+    "VerifyReport",
     "__version__",
     "append_to",
     "compaction",
@@ -78,6 +81,7 @@ __all__ = [
     "retain",
     "scan",
     "schema_registry",
+    "verify",
 ]
 
 _HOMES = {
@@ -85,6 +89,7 @@ _HOMES = {
     "Damage": "kseg.log.damage",
     "CleanerConfig": "kseg.compaction.config",
     "compaction": "kseg",
+    "VerifyReport": "kseg.verification.report",
     "Log": "kseg.log.partition",
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",
@@ -98,6 +103,7 @@ _HOMES = {
     "retain": "kseg.retention.job",
     "scan": "kseg.datasource.scan",
     "schema_registry": "kseg.datasource",
+    "verify": "kseg.verification.job",
 }
 
 

@@ -1,0 +1,131 @@
+"""`kseg.verify`: plan the tasks, run them, join what they found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kseg.errors import KsegError, LogError, OptionError
+from kseg.format.arrow import MAX_BATCH_BYTES
+from kseg.log.logdir import LogDir
+from kseg.log.partition import Log
+from kseg.log.walk import ReadOptions
+from kseg.progress import SILENT, Progress
+from kseg.runner import run_tasks
+from kseg.storage import open_store
+from kseg.types import TopicPartition
+from kseg.verification.against import compare_copies
+from kseg.verification.directory import check_log_dir, was_closed
+from kseg.verification.findings import Finding, Findings
+from kseg.verification.partition import PartitionCheck
+from kseg.verification.report import VerifyReport
+from kseg.verification.segment import SegmentResult, verify_segment
+from kseg.views.transaction_log import TransactionLog
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    against: str | os.PathLike[str] | None = None,
+    spark: Any = None,
+    deep: bool = False,
+    topics: Sequence[str] | None = None,
+    workers: int | None = None,
+    max_batch_bytes: int | None = None,
+    drop_page_cache: bool = False,
+    progress: Progress = SILENT,
+) -> VerifyReport:
+    """Look for every kind of damage in a partition, a log directory or a tree of them; nothing is changed.
+
+    Args:
+        against: Another copy of the same partitions, such as a replica or a backup, to compare with.
+        spark: A Spark session that does the work; None does it in threads of this process.
+        deep: Decompress every batch and look at every record.
+        topics: Only these.
+        workers: Threads in this process; by default one per core.
+        max_batch_bytes: The largest batch that is looked at (128 MiB unless told).
+        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives.
+
+    Raises:
+        OptionError: There are no partitions at `path`, or an option is wrong.
+    """
+    began = time.monotonic()
+    limit = MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes
+    if limit < 1:
+        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
+    options = ReadOptions(max_batch_bytes=limit, drop_page_cache=drop_page_cache)
+    around = Findings()
+    logs = find_logs(path, options, topics, around)
+    closed = {parent: was_closed(log.store, parent) for log in logs for parent in [_parent(log)]}
+    checks = [PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]) for log in logs]
+    results = _run(checks, spark, workers, progress)
+    findings: list[Finding] = around.list()
+    coordinator = _coordinator(logs)
+    for check, of_check in zip(checks, results, strict=True):
+        findings += check.finish(of_check, coordinator)
+    if against is not None:
+        others = find_logs(against, options, topics, Findings())
+        findings += compare_copies(logs, others, spark=spark, workers=workers, progress=progress)
+    found = [result for of_check in results for result in of_check if isinstance(result, SegmentResult)]
+    return VerifyReport(
+        path=_shown(path), against=None if against is None else _shown(against), deep=deep, partitions=len(logs),
+        segments=sum(len(check.tasks) for check in checks), batches=sum(result.batches for result in found),
+        records=sum(result.records for result in found), bytes=sum(result.size for result in found),
+        seconds=round(time.monotonic() - began, 3), findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _shown(path: str | os.PathLike[str]) -> str:
+    return open_store(path)[1]
+
+
+def _parent(log: Log) -> str:
+    return log.directory.rpartition("/")[0]
+
+
+def find_logs(
+    path: str | os.PathLike[str], options: ReadOptions, topics: Sequence[str] | None, findings: Findings
+) -> list[Log]:
+    """The partitions at a path; what is wrong around them goes to `findings`."""
+    store, directory = open_store(path)
+    log_dir = LogDir(store, directory, options=options)
+    logs = log_dir.partitions
+    if not logs:
+        try:
+            logs = [Log(store, directory, options=options)]
+        except LogError:
+            raise OptionError(f"no partitions in {os.fspath(path)}") from None
+    elif logs[0].directory != directory:
+        for parent in dict.fromkeys(map(_parent, logs)):
+            present = [TopicPartition(log.topic, log.partition) for log in logs if _parent(log) == parent]
+            check_log_dir(store, parent, present, findings)
+    for problem in log_dir.problems:
+        findings.add_error("KS708", problem)
+    wanted = [log for log in logs if topics is None or log.topic in topics]
+    if not wanted:
+        raise OptionError(f"no partition of {', '.join(topics or ())} in {os.fspath(path)}")
+    return wanted
+
+
+def _run(
+    checks: list[PartitionCheck], spark: Any, workers: int | None, progress: Progress
+) -> list[list[SegmentResult | KsegError]]:
+    tasks = [task for check in checks for task in check.tasks]
+    weights = [sum(entry.size for entry in task.files.values()) for task in tasks]
+    progress.begin("verify", sum(weights))
+    try:
+        results = iter(run_tasks(verify_segment, tasks, spark=spark, workers=workers, progress=progress, weights=weights))
+    finally:
+        progress.end()
+    return [[next(results) for _ in check.tasks] for check in checks]
+
+
+def _coordinator(logs: list[Log]) -> TransactionLog | None:
+    """What transaction coordinators say, where their log is here and can be read."""
+    try:
+        found = TransactionLog.load(logs)
+    except KsegError:
+        return None
+    return found if found.entries else None
