@@ -22,6 +22,7 @@ VERBS: Final = {
     "compact": "run one round of the log cleaner over compacted topics",
     "erase": "take records with some keys out of the files for good, with a proof",
     "export": "write topics as Parquet; a second run adds what is new",
+    "verify": "look for every kind of damage in a log, and compare copies of it",
 }
 EXIT_STATUSES: Final = """exit status:
   0  done, and what was looked at is sound

@@ -234,9 +234,7 @@ def scan_sequences(
 
 
 @kernel
-def scan_records(
-    table: Any, end_row: int, skip: Any, cursor: Any, offsets: Any, timestamps: Any, wrong: Any
-) -> None:
+def scan_records(table: Any, end_row: int, skip: Any, cursor: Any, offsets: Any, timestamps: Any, wrong: Any) -> None:
     """Compare records with their batches; `wrong[row]` gets flags. The cursor says where the last call stopped.
 
     `offsets` and `timestamps` are those of all records of the rows that `skip` does not name, in their order.

@@ -21,7 +21,9 @@ from kseg.types import TopicPartition
 from kseg.verification.findings import Findings
 
 ALLOWED_DIRS: Final = frozenset({"remote-log-index-cache"})
-_MARKS: Final = frozenset({*(kind.value for kind in CheckpointKind), LOCK_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE})
+_MARKS: Final = frozenset(
+    {*(kind.value for kind in CheckpointKind), LOCK_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE}
+)
 _FILES: Final = _MARKS | {"bootstrap.checkpoint", ".kafka_tiered_storage"}
 
 

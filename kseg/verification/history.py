@@ -98,7 +98,12 @@ class History:
     def _follow(self, ids: Numbers, old: Numbers, seen: Numbers, path: str) -> None:
         """Do the producers' first batches of a piece go on where they stood?"""
         wrote = (seen[native.FIRST_EPOCH] >= 0) & (old[_EPOCH] >= 0)
-        same = wrote & (seen[native.FIRST_EPOCH] == old[_EPOCH]) & (old[_SEQUENCE] >= 0) & (seen[native.FIRST_SEQUENCE] >= 0)
+        same = (
+            wrote
+            & (seen[native.FIRST_EPOCH] == old[_EPOCH])
+            & (old[_SEQUENCE] >= 0)
+            & (seen[native.FIRST_SEQUENCE] >= 0)
+        )
         ahead = (seen[native.FIRST_SEQUENCE] - old[_SEQUENCE] - 1) & native.MAX_RELATIVE
         again = same & (ahead >= 1 << 30)
         quiet = np.abs(seen[native.FIRST_TIMESTAMP].astype(float) - old[_TIME]) < DEFAULT_EXPIRATION_MS
@@ -147,7 +152,7 @@ class History:
                 detail = f"the transaction {name} began at {first}, not at {entry.first_offset}"
                 self._findings.add("KS214", index_path, detail, offset=entry.last_offset)
             elif entry.last_stable_offset > stable:
-                detail = f"the transaction {name}: the last stable offset was at most {stable}, not {entry.last_stable_offset}"
+                detail = f"the transaction {name}: at most {stable} was stable then, not {entry.last_stable_offset}"
                 self._findings.add("KS214", index_path, detail, offset=entry.last_offset)
         for marker, (producer, first, _) in sorted(expected.items()):
             if first < self._log_start:
@@ -175,8 +180,14 @@ class History:
         cut = (began >= 0) & (began < self._log_start)  # a rebuild begins at the log start
         extra = (txn >= 0) & (txn != began) & ~lost & ~cut & self._dense_from(txn)
         for wrong, text in (
-            ((last >= end_offset) | (txn >= end_offset), "producer {id}: offset {last} is not below the snapshot's own"),
-            (here & newer & (known[_LAST] >= self._log_start), "producer {id}: its newest batch ends at {last}, in the log at {ours}"),
+            (
+                (last >= end_offset) | (txn >= end_offset),
+                "producer {id}: offset {last} is not below the snapshot's own",
+            ),
+            (
+                here & newer & (known[_LAST] >= self._log_start),
+                "producer {id}: its newest batch ends at {last}, in the log at {ours}",
+            ),
             ((last > known[_LAST]) & self._dense_at(last), "producer {id}: no batch of its ends at {last}"),
             (same & differs, "producer {id}: epoch or sequence of its batch that ends at {last} is another in the log"),
             (here & lost, "producer {id}: a transaction is open since {began}, the snapshot has {txn}"),
@@ -209,7 +220,9 @@ class History:
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions without a marker, by first offset."""
         found = [
-            OpenTransaction(int(self._known[_OPEN, i]), int(self._ids[i]), int(self._known[_EPOCH, i]), int(self._known[_TIME, i]))
+            OpenTransaction(
+                int(self._known[_OPEN, i]), int(self._ids[i]), int(self._known[_EPOCH, i]), int(self._known[_TIME, i])
+            )
             for i in np.flatnonzero(self._known[_OPEN] >= 0).tolist()
         ]
         return sorted(found)

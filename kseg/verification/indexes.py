@@ -29,7 +29,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sound batches that lie back to back, by column; `before` is the last offset before them, `end` the byte behind."""
+    """Sound batches that lie back to back, by column; `before`: the last offset before them, `end`: the byte behind."""
 
     positions: Numbers
     firsts: Numbers
@@ -59,7 +59,9 @@ class OffsetIndexCheck:
         at_batch = run.positions[rows] == positions
         before = np.where(rows > 0, run.lasts[rows - 1], run.before)
         self._tell(start, ~at_batch, "no batch starts at byte {position}")
-        self._tell(start, at_batch & (before >= offsets), "it points to byte {position}, behind the batch that holds {offset}")
+        self._tell(
+            start, at_batch & (before >= offsets), "it points to byte {position}, behind the batch that holds {offset}"
+        )
         self._by_position = max(until, self._by_position)
         held_until = int(np.searchsorted(index.offsets, run.lasts[-1], side="right"))
         held = index.offsets[self._by_offset : held_until]
@@ -115,7 +117,13 @@ class TimeIndexCheck:
         until = int(np.searchsorted(self._places, run.end, side="left"))
         rows = np.searchsorted(run.positions, self._places[start:until], side="right") - 1
         earlier = latest[rows]
-        self._tell("KS206", start, earlier >= index.timestamps[start:until], "a batch before the one at its offset is as late", earlier)
+        self._tell(
+            "KS206",
+            start,
+            earlier >= index.timestamps[start:until],
+            "a batch before the one at its offset is as late",
+            earlier,
+        )
         self._by_place = max(until, self._by_place)
         start, until = self._by_offset, int(np.searchsorted(index.offsets, run.lasts[-1], side="right"))
         offsets, timestamps = index.offsets[start:until], index.timestamps[start:until]
@@ -138,7 +146,9 @@ class TimeIndexCheck:
             return
         last = self.index.max_timestamp
         if last == NO_TIMESTAMP:
-            self.findings.add("KS209", self.index.path or "", f"the segment's greatest timestamp is {self.max_timestamp}")
+            self.findings.add(
+                "KS209", self.index.path or "", f"the segment's greatest timestamp is {self.max_timestamp}"
+            )
         elif last < self.max_timestamp:
             detail = f"it ends with {last}, the segment's greatest timestamp is {self.max_timestamp}"
             self.findings.add("KS208", self.index.path or "", detail, position=(len(self.index) - 1) * TIME_ENTRY_SIZE)

@@ -116,7 +116,9 @@ def _run(
     weights = [sum(entry.size for entry in task.files.values()) for task in tasks]
     progress.begin("verify", sum(weights))
     try:
-        results = iter(run_tasks(verify_segment, tasks, spark=spark, workers=workers, progress=progress, weights=weights))
+        results = iter(
+            run_tasks(verify_segment, tasks, spark=spark, workers=workers, progress=progress, weights=weights)
+        )
     finally:
         progress.end()
     return [[next(results) for _ in check.tasks] for check in checks]

@@ -13,8 +13,16 @@ from kseg.index.producer import parse_columns
 from kseg.log.checkpoints import CheckpointKind, read_leader_epochs
 from kseg.log.files import snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
-from kseg.log.names import LEADER_EPOCH_FILE, METADATA_TOPIC, PARTITION_METADATA_FILE, SIDE_DIR, FileKind, FileState
-from kseg.log.names import parse_segment_file, parse_snapshot_file
+from kseg.log.names import (
+    LEADER_EPOCH_FILE,
+    METADATA_TOPIC,
+    PARTITION_METADATA_FILE,
+    SIDE_DIR,
+    FileKind,
+    FileState,
+    parse_segment_file,
+    parse_snapshot_file,
+)
 from kseg.log.partition import Log
 from kseg.storage import Entries
 from kseg.types import TopicPartition
@@ -48,9 +56,16 @@ class PartitionCheck:
             cuts = {mark for mark in marks if segment.base_offset < mark and (next_base is None or mark < next_base)}
             tasks.append(
                 SegmentTask(
-                    self.log.store, self.log.directory, segment.base_offset, segment.files, next_base,
-                    tuple(sorted(cuts)), self.log.options, deep, was_closed,
-                )  # fmt: skip
+                    self.log.store,
+                    self.log.directory,
+                    segment.base_offset,
+                    segment.files,
+                    next_base,
+                    tuple(sorted(cuts)),
+                    self.log.options,
+                    deep,
+                    was_closed,
+                )
             )
         return tasks
 
@@ -106,7 +121,7 @@ class PartitionCheck:
     def _read_snapshot(self, offset: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]] | None:
         path = self._snapshot_path(offset)
         try:
-            return parse_columns(self.log.store.read(path), path)  # type: ignore[return-value]
+            return parse_columns(self.log.store.read(path), path)
         except IndexFileError as error:
             self.findings.add_error("KS401", error)
         except StorageError as error:
@@ -140,7 +155,9 @@ class PartitionCheck:
         path = ""
         for (epoch, first, _, position), file in runs:
             if epoch < before and file != path:  # within a segment it was told already
-                self.findings.add("KS501", file, f"leader epoch {epoch} behind {before}", position=position, offset=first)
+                self.findings.add(
+                    "KS501", file, f"leader epoch {epoch} behind {before}", position=position, offset=first
+                )
             before, path = epoch, file
         place = self.log.store.join(self.log.directory, LEADER_EPOCH_FILE)
         try:
@@ -152,7 +169,8 @@ class PartitionCheck:
             if runs:
                 self.findings.add("KS505", place, f"batches have leader epochs up to {max(run[0] for run, _ in runs)}")
             return
-        self._compare_epochs(epochs, runs, place, results[-1].last_offset + 1)
+        if epochs.entries or not any(result.has_legacy for result in results):  # a legacy batch clears the file
+            self._compare_epochs(epochs, runs, place, results[-1].last_offset + 1)
 
     def _compare_epochs(
         self, epochs: LeaderEpochs, runs: list[tuple[tuple[int, int, int, int], str]], place: str, end: int
@@ -163,7 +181,9 @@ class PartitionCheck:
             if wrong is None and at_last is None and epochs.entries:
                 continue  # before the first entry: cut off with the log start
             if wrong is not None or not epochs.entries:
-                detail = f"offsets {first} to {last}: epoch {epoch}, the checkpoint has {'none' if wrong is None else wrong}"
+                detail = (
+                    f"offsets {first} to {last}: epoch {epoch}, the checkpoint has {'none' if wrong is None else wrong}"
+                )
                 self.findings.add("KS502", file, detail, position=position, offset=first)
         latest = epochs.latest
         if latest is not None and latest.start_offset > end:
@@ -181,7 +201,9 @@ class PartitionCheck:
         ):
             offset = self._checkpoints.get(kind, self.tp)
             if offset is not None and offset > end:
-                self.findings.add(code, self.log.directory, f"{kind.value} has {offset}, the log ends at {end}", offset=offset)
+                self.findings.add(
+                    code, self.log.directory, f"{kind.value} has {offset}, the log ends at {end}", offset=offset
+                )
             elif offset is not None and offset < 0:
                 self.findings.add("KS601", self.log.directory, f"{kind.value} has {offset}", offset=offset)
         for cut in last.odd_cuts:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from kseg.reports import Report
 from kseg.tables import Column, format_size, format_table, visible
-from kseg.verification.findings import Finding, Severity
+from kseg.verification.findings import Finding
+from kseg.verification.kinds import Severity
 
 _COLUMNS: Final = (
     Column("CODE"),
@@ -59,7 +60,7 @@ class VerifyReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        plain = super(VerifyReport, self).to_dict()  # noqa: UP008  (slots make a new class, which super() would not know)
+        plain = super(VerifyReport, self).to_dict()
         return plain | {"findings": [finding.to_dict() for finding in self.findings], **self.summary()}
 
     def summary(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -123,7 +124,9 @@ class _Walk:
         self.state[native.WALK_LIMIT] = min(task.base_offset + native.MAX_RELATIVE, NO_NEXT)
         self.state[native.WALK_LAST] = task.base_offset - 1
         self.state[native.WALK_EPOCH] = -1
-        self.suspect = -1  # where a batch with a wrong checksum starts that ends where the walk stands: its length may lie
+        self.suspect = (
+            -1
+        )  # where a batch with a wrong checksum starts that ends where the walk stands: its length may lie
         self.suspect_end = -1
         self.markers: list[Numbers] = []
 
@@ -175,7 +178,9 @@ class _Walk:
                 tell_tail(file, torn, problem, self.findings, sealed=not self.task.is_last, closed=self.task.was_closed)
                 return torn
             detail = f"{found - start} bytes, up to the next sound batch at byte {found}"
-            self.findings.add("KS101", file.path, detail if problem is None else f"{problem.message}: {detail}", position=start)
+            self.findings.add(
+                "KS101", file.path, detail if problem is None else f"{problem.message}: {detail}", position=start
+            )
             self.result.is_damaged = True
             position = found
         self.findings.add("KS113", file.path, f"given up after {MOST_RESYNCS} damaged places", position=position)
@@ -269,7 +274,7 @@ class _Walk:
         epochs = table[t.LEADER_EPOCH]
         runs = self.result.epoch_runs
         edges = [0, *(np.flatnonzero(epochs[1:] != epochs[:-1])[:MOST_EPOCH_RUNS] + 1).tolist(), len(epochs)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             epoch, last = int(epochs[start]), int(table[t.LAST_OFFSET, end - 1])
             if runs and runs[-1][0] == epoch:
                 runs[-1] = (epoch, runs[-1][1], last, runs[-1][3])
@@ -308,7 +313,8 @@ def _firsts(table: t.Table, before: int) -> Numbers:
     """First offsets; of a legacy wrapper the one that follows the batch before it."""
     wrapped = (table[t.MAGIC] < 2) & (table[t.ATTRIBUTES] & t.CODEC_MASK != 0)
     if not wrapped.any():
-        return table[t.BASE_OFFSET]
+        bases: Numbers = table[t.BASE_OFFSET]
+        return bases
     return np.where(wrapped, np.append(before, table[t.LAST_OFFSET, :-1]) + 1, table[t.BASE_OFFSET])
 
 
@@ -317,7 +323,7 @@ def _runs(table: t.Table, before: int) -> Iterator[Run]:
     ends = table[t.POSITION] + table[t.SIZE]
     firsts = _firsts(table, before)
     edges = [0, *(np.flatnonzero(table[t.POSITION, 1:] != ends[:-1]) + 1).tolist(), table.shape[1]]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         part = slice(start, end)
         yield Run(
             table[t.POSITION, part],

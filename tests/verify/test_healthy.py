@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.verification.findings import Severity
+from kseg.verification.kinds import Severity
 from tests.scale import counts
 
 SETTINGS = [

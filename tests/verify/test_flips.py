@@ -1,0 +1,112 @@
+"""Every single bit of small logs, flipped: verify finds it, or docs/limits.md says why it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import LogBuilder
+from tests.scale import counts
+from tests.verify.copies import batch_places, codes, flip, found, small_log
+
+ALL_BITS = range(8)
+
+
+def protected_bytes(size: int) -> list[int]:
+    """Bytes of a magic 2 batch that are checked: length, magic, CRC and what is under the CRC."""
+    return [*range(8, 12), *range(16, size)]
+
+
+def flips(file: Path, choose) -> Iterator[tuple[int, int, int]]:
+    for number, (position, size) in enumerate(batch_places(file)):
+        for byte in choose(size):
+            for bit in ALL_BITS:
+                yield number, position + byte, bit
+
+
+def test_the_log_is_sound_before(tmp_path):
+    assert found(small_log(tmp_path), deep=True) == []
+    assert found(tmp_path, deep=True) == []
+
+
+@pytest.mark.parametrize("segment", [0, 1, 2])
+def test_flips_of_length_magic_crc_and_checked_bytes_are_damage(tmp_path, segment):
+    path = small_log(tmp_path)
+    file = sorted(path.glob("*.log"))[segment]
+    every = list(flips(file, protected_bytes))
+    chosen = every if segment == 1 else random.Random(segment).sample(every, min(len(every), counts(300)))
+    for _, byte, bit in chosen:
+        flip(file, byte, bit)
+        assert codes(path), f"byte {byte}, bit {bit}"
+        flip(file, byte, bit)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_flips_of_legacy_messages_are_damage(tmp_path, magic, codec):
+    path = LogBuilder(tmp_path).legacy(1, magic=magic, codec=codec).legacy(1, magic=magic, codec=codec).write()
+    file = next(path.glob("*.log"))
+    every = list(flips(file, lambda size: range(8, size)))
+    for _, byte, bit in random.Random(magic).sample(every, min(len(every), counts(250))):
+        flip(file, byte, bit)
+        assert codes(path), f"byte {byte}, bit {bit}"
+        flip(file, byte, bit)
+
+
+def test_flips_of_a_torn_tail_are_found_too(tmp_path):
+    """A crash left half a batch: what lies before it is looked at all the same."""
+    path = small_log(tmp_path)
+    file = sorted(path.glob("*.log"))[-1]
+    with file.open("ab") as opened:
+        opened.write(file.read_bytes()[:50])
+    assert codes(path) == set()
+    assert codes(path, None) == {"KS104"}
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    assert codes(path) == {"KS103"}, "a broker would keep it, and append behind it"
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    position, size = batch_places(file)[-2]
+    flip(file, position + size - 1, 3)
+    assert codes(path) == {"KS102"}
+
+
+@pytest.mark.parametrize("segment", [0, 1, 2])
+def test_flips_of_base_offset_and_leader_epoch_contradict_something(tmp_path, segment):
+    path = small_log(tmp_path)
+    file = sorted(path.glob("*.log"))[segment]
+    for number, byte, bit in flips(file, lambda size: [*range(8), *range(12, 16)]):
+        flip(file, byte, bit)
+        assert found(path), f"batch {number}, byte {byte}, bit {bit}"
+        flip(file, byte, bit)
+
+
+def test_what_a_bare_log_cannot_tell(tmp_path):
+    """Without side files only neighbours can contradict: docs/limits.md lists what remains."""
+    small_log(tmp_path / "whole")
+    path = tmp_path / "bare" / "small-0"
+    path.mkdir(parents=True)
+    for file in (tmp_path / "whole" / "small-0").glob("*.log"):
+        shutil.copy(file, path)
+    places = [(file, at) for file in sorted(path.glob("*.log")) for at, _ in batch_places(file)]
+    epochs = [_number(file, at + 12, 4) for file, at in places]
+    sound = found(path)
+    for number, (file, at) in enumerate(places):
+        for byte, bit in itertools.product((*range(8), *range(12, 16)), ALL_BITS):
+            offset = _number(file, at, 8)
+            flip(file, at + byte, bit)
+            is_last = number == len(places) - 1
+            if byte < 8:
+                unseen = is_last and offset < _number(file, at, 8) < 2**31
+            else:
+                low, high = max([-1, *epochs[:number][-1:]]), min([2**31, *epochs[number + 1 :][:1]])
+                unseen = low <= _number(file, at + 12, 4) <= high
+            assert (found(path) == sound) == unseen, f"batch {number}, byte {byte}, bit {bit}"
+            flip(file, at + byte, bit)
+
+
+def _number(file: Path, start: int, size: int) -> int:
+    return int.from_bytes(file.read_bytes()[start : start + size], "big", signed=True)
