@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decode, encode, memory, seek, spark, time_range
+from benchmarks import decode, encode, memory, seek, verify
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
@@ -25,6 +26,7 @@ BENCHMARKS = {
     "range": time_range.run,
     "spark": spark.run,
 }
+BENCHMARKS = {"decode": decode.run, "encode": encode.run, "memory": memory.run, "seek": seek.run, "verify": verify.run}
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """Look for contradictions in rows of the batch table, and in the records of their batches: whole chunks in one call.
 
-Nothing is decided here: kernels set flags, or list rows with a number; `kseg.verification` says what they mean. The plain
-twins are in tests/verify/test_kernels.py.
+Nothing is decided here: kernels set flags, or list rows with a number; `kseg.verification` says what they mean. The
+plain twins are in tests/verify/test_kernels.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kseg.native.table import (
     MARKER_TYPE,
     MAX_TIMESTAMP,
     MIN_RECORD_SIZE,
+    POSITION,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     SIZE,
@@ -54,7 +55,10 @@ WALK_HOLES: Final = 4  # gaps between batches so far
 WALK_MISSING: Final = 5  # offsets in them
 WALK_RECORDS: Final = 6
 WALK_LIMIT: Final = 7  # the greatest offset that fits the segment
-WALK_FIELDS: Final = 8
+WALK_LEGACY: Final = 8  # rows of magic 0 and 1 in this call
+WALK_PRODUCERS: Final = 9  # rows with a producer id in this call
+WALK_EPOCHS: Final = 10  # rows in this call whose leader epoch is not that of the row before
+WALK_FIELDS: Final = 11
 
 MAX_RELATIVE: Final = 0x7FFFFFFF
 MAX_CODEC: Final = 4
@@ -80,6 +84,26 @@ SEQUENCE_GAP: Final = 1
 SEQUENCE_AGAIN: Final = 2
 PRODUCER_EPOCH_FALLS: Final = 3
 
+# verdicts on entries of an offset index
+NOT_AT_BATCH: Final = 1  # no batch starts at the position
+TOO_LATE: Final = 2  # the batch before the position holds the offset, or a later one
+NOT_HELD: Final = 4  # no batch holds the offset
+
+# verdicts on entries of a time index
+AS_LATE_BEFORE: Final = 1  # a batch before the position that the offset leads to is as late
+NONE_AS_LATE: Final = 2  # no batch up to the offset is as late
+LATER_BEFORE: Final = 4  # a batch up to the offset is later
+
+# entries of the int64 array `cursor` of `scan_entries`
+NEXT_POSITION: Final = 0  # the next entry of the offset index, by position
+NEXT_OFFSET: Final = 1  # the same by offset
+NEXT_PLACE: Final = 2  # the next entry of the time index, by the position that it leads to
+NEXT_TIME_OFFSET: Final = 3  # the same by offset
+SEEN_LAST: Final = 4  # last offset so far
+SEEN_END: Final = 5  # byte behind the last batch so far
+SEEN_MAX: Final = 6  # greatest timestamp so far
+ENTRY_CURSOR: Final = 7
+
 # entries of the int64 array `cursor` of `scan_records`
 AT_ROW: Final = 0
 AT_RECORD: Final = 1
@@ -99,6 +123,9 @@ def fill_flags(table: Any, rows: int, walk: Any, flags: Any, holes: Any) -> int:
     it is taken for the one that follows the row before.
     """
     flagged = 0
+    legacy = 0
+    with_producer = 0
+    changes = 0
     for row in range(rows):
         found = 0
         magic = table[MAGIC, row]
@@ -122,7 +149,10 @@ def fill_flags(table: Any, rows: int, walk: Any, flags: Any, holes: Any) -> int:
                 walk[WALK_MISSING] += first - before - 1
             walk[WALK_LAST] = last
         holes[row] = walk[WALK_HOLES]
+        with_producer += table[PRODUCER_ID, row] >= 0
+        changes += row > 0 and table[LEADER_EPOCH, row] != table[LEADER_EPOCH, row - 1]
         if magic < 2:
+            legacy += 1
             if codec > LEGACY_MAX_CODEC:
                 found |= BAD_CODEC
         else:
@@ -137,6 +167,9 @@ def fill_flags(table: Any, rows: int, walk: Any, flags: Any, holes: Any) -> int:
         walk[WALK_RECORDS] += max(count, 0)
         flags[row] = found
         flagged += found != 0
+    walk[WALK_LEGACY] = legacy
+    walk[WALK_PRODUCERS] = with_producer
+    walk[WALK_EPOCHS] = changes
     return flagged
 
 
@@ -231,6 +264,65 @@ def scan_sequences(
         producers[LAST_TIMESTAMP, slot] = timestamp
         producers[LAST_HOLES, slot] = gaps
     return found
+
+
+@kernel
+def scan_entries(
+    table: Any, rows: int, cursor: Any, offsets: Any, positions: Any, verdicts: Any,
+    timestamps: Any, time_offsets: Any, places: Any, time_verdicts: Any,
+) -> None:  # fmt: skip
+    """Judge the entries of both indexes that point into these rows; the cursor says where the last call stopped.
+
+    Entries ascend. Between rows that do not lie back to back something was left out: entries that point there are
+    passed over. `places[i]` is where the offset index leads for `time_offsets[i]`.
+    """
+    by_position = cursor[NEXT_POSITION]
+    by_offset = cursor[NEXT_OFFSET]
+    by_place = cursor[NEXT_PLACE]
+    by_time = cursor[NEXT_TIME_OFFSET]
+    entries = offsets.shape[0]
+    times = time_offsets.shape[0]
+    for row in range(rows):
+        position = table[POSITION, row]
+        last = table[LAST_OFFSET, row]
+        before = cursor[SEEN_LAST]
+        whole = cursor[SEEN_END] == position
+        first = table[BASE_OFFSET, row]
+        if table[MAGIC, row] < 2 and table[ATTRIBUTES, row] & CODEC_MASK:
+            first = before + 1 if last > before else last
+        while by_position < entries and positions[by_position] < position:
+            if positions[by_position] < cursor[SEEN_END]:
+                verdicts[by_position] |= NOT_AT_BATCH
+            by_position += 1
+        if by_position < entries and positions[by_position] == position:
+            if before >= offsets[by_position]:
+                verdicts[by_position] |= TOO_LATE
+            by_position += 1
+        while by_offset < entries and offsets[by_offset] < first:
+            if whole:
+                verdicts[by_offset] |= NOT_HELD
+            by_offset += 1
+        while by_offset < entries and offsets[by_offset] <= last:
+            by_offset += 1
+        while by_place < times and places[by_place] <= position:
+            if places[by_place] == position and cursor[SEEN_MAX] >= timestamps[by_place]:
+                time_verdicts[by_place] |= AS_LATE_BEFORE
+            by_place += 1
+        top = max(cursor[SEEN_MAX], table[MAX_TIMESTAMP, row])
+        while by_time < times and time_offsets[by_time] <= last:
+            known = top if time_offsets[by_time] >= first else cursor[SEEN_MAX]
+            if timestamps[by_time] > known:
+                time_verdicts[by_time] |= NONE_AS_LATE
+            elif timestamps[by_time] < known:
+                time_verdicts[by_time] |= LATER_BEFORE
+            by_time += 1
+        cursor[SEEN_MAX] = top
+        cursor[SEEN_LAST] = last
+        cursor[SEEN_END] = position + table[SIZE, row]
+    cursor[NEXT_POSITION] = by_position
+    cursor[NEXT_OFFSET] = by_offset
+    cursor[NEXT_PLACE] = by_place
+    cursor[NEXT_TIME_OFFSET] = by_time
 
 
 @kernel

@@ -12,7 +12,7 @@ batches before that position are earlier, and the greatest timestamp of the batc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,144 +21,104 @@ from kseg.index.offset import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kseg.index.offset import OffsetIndex
 from kseg.index.time import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kseg.index.time import TimeIndex
+from kseg.native import table as t
+from kseg.native import verify as native
 from kseg.types import NO_TIMESTAMP
 from kseg.verification.findings import MOST_OF_A_KIND, Findings
 
-Numbers = NDArray[np.int64]
+Verdicts = NDArray[np.int64]
+OFFSET_VERDICTS: Final = (
+    (native.NOT_AT_BATCH, "KS202", "no batch starts there"),
+    (native.TOO_LATE, "KS202", "that is behind the batch which holds the offset"),
+    (native.NOT_HELD, "KS203", "no batch holds the offset"),
+)
+TIME_VERDICTS: Final = (
+    (native.AS_LATE_BEFORE, "KS206", "a batch before the one it leads to is as late"),
+    (native.NONE_AS_LATE, "KS206", "no batch up to its offset is as late"),
+    (native.LATER_BEFORE, "KS207", "a batch up to its offset is later"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Sound batches that lie back to back, by column; `before`: the last offset before them, `end`: the byte behind."""
+class IndexCheck:
+    """The entries of a segment's indexes, judged as its batches go by."""
 
-    positions: Numbers
-    firsts: Numbers
-    lasts: Numbers
-    max_timestamps: Numbers
-    before: int
-    end: int
+    def __init__(self, offset_index: OffsetIndex, time_index: TimeIndex, findings: Findings) -> None:
+        self._offsets = offset_index
+        self._times = time_index
+        self._findings = findings
+        self._verdicts = np.zeros(len(offset_index), np.int64)
+        self._time_verdicts = np.zeros(len(time_index), np.int64)
+        slots = np.searchsorted(offset_index.offsets, time_index.offsets, side="right") - 1
+        places = np.append(offset_index.positions, 0)[slots]  # slot -1: the segment's start
+        self._places = np.maximum.accumulate(places) if len(places) else places
+        self._cursor = np.zeros(native.ENTRY_CURSOR, np.int64)
+        self._cursor[native.SEEN_LAST] = offset_index.base_offset - 1
+        self._cursor[native.SEEN_MAX] = NO_TIMESTAMP
 
+    @property
+    def max_timestamp(self) -> int:
+        """Greatest timestamp of the batches so far, -1 where there is none."""
+        return int(self._cursor[native.SEEN_MAX])
 
-@dataclass(slots=True)
-class OffsetIndexCheck:
-    """Entries of an offset index, looked at as the batches go by."""
-
-    index: OffsetIndex
-    findings: Findings
-    _by_position: int = 0
-    _by_offset: int = 0
-    _last: int = field(default=-1)
-
-    def add(self, run: Run) -> None:
-        """Look at the entries that point into these batches."""
-        index = self.index
-        until = int(np.searchsorted(index.positions, run.end, side="left"))
-        start = max(self._by_position, int(np.searchsorted(index.positions, run.positions[0], side="left")))
-        positions, offsets = index.positions[start:until], index.offsets[start:until]
-        rows = np.searchsorted(run.positions, positions, side="right") - 1
-        at_batch = run.positions[rows] == positions
-        before = np.where(rows > 0, run.lasts[rows - 1], run.before)
-        self._tell(start, ~at_batch, "no batch starts at byte {position}")
-        self._tell(
-            start, at_batch & (before >= offsets), "it points to byte {position}, behind the batch that holds {offset}"
-        )
-        self._by_position = max(until, self._by_position)
-        held_until = int(np.searchsorted(index.offsets, run.lasts[-1], side="right"))
-        held = index.offsets[self._by_offset : held_until]
-        missing = run.firsts[np.searchsorted(run.lasts, held, side="left")] > held
-        self._tell(self._by_offset, missing, "no batch holds offset {offset}", code="KS203")
-        self._by_offset = max(held_until, self._by_offset)
-        self._last = int(run.lasts[-1])
-
-    def finish(self, end: int, *, damaged: bool) -> None:
-        """The batches end at byte `end`; behind damage no more is said of what was not reached."""
-        for problem in self.index.parse_problems:
-            self.findings.add_error("KS201", problem)
-        if damaged:
-            return
-        beyond = self.index.positions[self._by_position :] >= end
-        self._tell(self._by_position, beyond, f"it points to byte {{position}} of a log that ends at {end}")
-        start = min(max(self._by_offset, 0), self._by_position)
-        late = self.index.offsets[start : self._by_position] > self._last
-        self._tell(start, late, f"its offset {{offset}} is behind the segment's last, {self._last}")
-
-    def _tell(self, start: int, wrong: NDArray[np.bool_], text: str, code: str = "KS202") -> None:
-        slots = np.flatnonzero(wrong)
-        for i, slot in enumerate(slots[:MOST_OF_A_KIND] + start):
-            offset, position = int(self.index.offsets[slot]), int(self.index.positions[slot])
-            detail = f"entry {slot}: " + text.format(offset=offset, position=position)
-            more = max(len(slots) - MOST_OF_A_KIND, 0) if not i else 0
-            place = int(slot) * OFFSET_ENTRY_SIZE
-            self.findings.add(code, self.index.path or "", detail, position=place, offset=offset, more=more)
-
-
-@dataclass(slots=True)
-class TimeIndexCheck:
-    """Entries of a time index, looked at as the batches go by."""
-
-    index: TimeIndex
-    offset_index: OffsetIndex
-    findings: Findings
-    max_timestamp: int = NO_TIMESTAMP
-    _places: Numbers = field(init=False)
-    _by_place: int = 0
-    _by_offset: int = 0
-
-    def __post_init__(self) -> None:
-        slots = np.searchsorted(self.offset_index.offsets, self.index.offsets, side="right") - 1
-        places = np.append(self.offset_index.positions, 0)  # slot -1: the segment's start
-        self._places = np.maximum.accumulate(places[slots]) if len(slots) else slots
-
-    def add(self, run: Run) -> None:
-        """Look at the entries that lead into these batches."""
-        index = self.index
-        latest = np.maximum.accumulate(np.append(self.max_timestamp, run.max_timestamps))
-        start = max(self._by_place, int(np.searchsorted(self._places, run.positions[0], side="left")))
-        until = int(np.searchsorted(self._places, run.end, side="left"))
-        rows = np.searchsorted(run.positions, self._places[start:until], side="right") - 1
-        earlier = latest[rows]
-        self._tell(
-            "KS206",
-            start,
-            earlier >= index.timestamps[start:until],
-            "a batch before the one at its offset is as late",
-            earlier,
-        )
-        self._by_place = max(until, self._by_place)
-        start, until = self._by_offset, int(np.searchsorted(index.offsets, run.lasts[-1], side="right"))
-        offsets, timestamps = index.offsets[start:until], index.timestamps[start:until]
-        rows = np.searchsorted(run.lasts, offsets, side="left")
-        known = latest[rows + (run.firsts[rows] <= offsets)]
-        self._tell("KS206", start, timestamps > known, "no batch up to its offset is as late", known)
-        self._tell("KS207", start, timestamps < known, "a batch up to its offset is later", known)
-        self._by_offset = max(until, start)
-        self.max_timestamp = int(latest[-1])
+    def add(self, table: t.Table) -> None:
+        """Judge the entries that point into these rows."""
+        native.scan_entries(
+            table, table.shape[1], self._cursor, self._offsets.offsets, self._offsets.positions, self._verdicts,
+            self._times.timestamps, self._times.offsets, self._places, self._time_verdicts,
+        )  # fmt: skip
 
     def finish(self, *, sealed: bool, damaged: bool) -> None:
-        """The batches end here; behind damage no more is said of what was not reached."""
-        for problem in self.index.parse_problems:
-            self.findings.add_error("KS205", problem)
+        """The batches end here. Behind damage nothing is said of entries that were not reached."""
+        for problem in self._offsets.parse_problems:
+            self._findings.add_error("KS201", problem)
+        for problem in self._times.parse_problems:
+            self._findings.add_error("KS205", problem)
+        self._tell_offsets(damaged)
+        self._tell_times(damaged)
+        if sealed and not damaged and self.max_timestamp >= 0 and not self._times.parse_problems:
+            self._check_last_time()
+
+    def _tell_offsets(self, damaged: bool) -> None:
+        for flag, code, text in OFFSET_VERDICTS:
+            self._tell_offset_entries(code, np.flatnonzero(self._verdicts & flag), text)
         if damaged:
             return
-        beyond = np.ones(len(self.index) - self._by_offset, np.bool_)
-        self._tell("KS206", self._by_offset, beyond, "its offset is behind the segment's last", None)
-        if not sealed or self.max_timestamp < 0 or self.index.parse_problems:
-            return
-        last = self.index.max_timestamp
+        end = int(self._cursor[native.SEEN_END])
+        rest = np.arange(int(self._cursor[native.NEXT_POSITION]), len(self._offsets))
+        beyond = self._offsets.positions[rest] >= end
+        self._tell_offset_entries("KS202", rest[~beyond], "no batch starts there")
+        self._tell_offset_entries("KS202", rest[beyond], f"the log ends at byte {end}")
+        late = np.arange(int(self._cursor[native.NEXT_OFFSET]), int(self._cursor[native.NEXT_POSITION]))
+        last = int(self._cursor[native.SEEN_LAST])
+        self._tell_offset_entries("KS202", late, f"the segment's last offset is {last}")
+
+    def _tell_offset_entries(self, code: str, slots: NDArray[np.int64], text: str) -> None:
+        for i, slot in enumerate(slots[:MOST_OF_A_KIND].tolist()):
+            offset, position = int(self._offsets.offsets[slot]), int(self._offsets.positions[slot])
+            detail = f"entry {slot} (offset {offset}, byte {position}): {text}"
+            more = max(len(slots) - MOST_OF_A_KIND, 0) if not i else 0
+            place = slot * OFFSET_ENTRY_SIZE
+            self._findings.add(code, self._offsets.path or "", detail, position=place, offset=offset, more=more)
+
+    def _tell_times(self, damaged: bool) -> None:
+        for flag, code, text in TIME_VERDICTS:
+            self._tell_time_entries(code, np.flatnonzero(self._time_verdicts & flag), text)
+        if not damaged:
+            rest = np.arange(int(self._cursor[native.NEXT_TIME_OFFSET]), len(self._times))
+            self._tell_time_entries("KS206", rest, "its offset is behind the segment's last")
+
+    def _tell_time_entries(self, code: str, slots: NDArray[np.int64], text: str) -> None:
+        for i, slot in enumerate(slots[:MOST_OF_A_KIND].tolist()):
+            timestamp, offset = int(self._times.timestamps[slot]), int(self._times.offsets[slot])
+            detail = f"entry {slot} (timestamp {timestamp}, offset {offset}): {text}"
+            more = max(len(slots) - MOST_OF_A_KIND, 0) if not i else 0
+            place = slot * TIME_ENTRY_SIZE
+            self._findings.add(code, self._times.path or "", detail, position=place, offset=offset, more=more)
+
+    def _check_last_time(self) -> None:
+        last, path = self._times.max_timestamp, self._times.path or ""
         if last == NO_TIMESTAMP:
-            self.findings.add(
-                "KS209", self.index.path or "", f"the segment's greatest timestamp is {self.max_timestamp}"
-            )
+            self._findings.add("KS209", path, f"the segment's greatest timestamp is {self.max_timestamp}")
         elif last < self.max_timestamp:
             detail = f"it ends with {last}, the segment's greatest timestamp is {self.max_timestamp}"
-            self.findings.add("KS208", self.index.path or "", detail, position=(len(self.index) - 1) * TIME_ENTRY_SIZE)
-
-    def _tell(self, code: str, start: int, wrong: NDArray[np.bool_], text: str, known: Numbers | None) -> None:
-        slots = np.flatnonzero(wrong)
-        for i, slot in enumerate(slots[:MOST_OF_A_KIND]):
-            entry = int(slot) + start
-            timestamp, offset = int(self.index.timestamps[entry]), int(self.index.offsets[entry])
-            detail = f"entry {entry} ({timestamp}, {offset}): {text}" + ("" if known is None else f": {known[slot]}")
-            more = max(len(slots) - MOST_OF_A_KIND, 0) if not i else 0
-            place = entry * TIME_ENTRY_SIZE
-            self.findings.add(code, self.index.path or "", detail, position=place, offset=offset, more=more)
+            self._findings.add("KS208", path, detail, position=(len(self._times) - 1) * TIME_ENTRY_SIZE)

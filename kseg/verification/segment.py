@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +22,7 @@ from kseg.native.headers import scan_checksums
 from kseg.storage import Entry, RandomFile, Store
 from kseg.types import NO_TIMESTAMP
 from kseg.verification.findings import MOST_OF_A_KIND, Finding, Findings
-from kseg.verification.indexes import OffsetIndexCheck, Run, TimeIndexCheck
+from kseg.verification.indexes import IndexCheck
 from kseg.verification.producers import Piece, PieceBuilder
 from kseg.verification.records import RecordCheck
 from kseg.verification.tail import resync, tell_tail
@@ -113,8 +113,7 @@ class _Walk:
         self.findings = Findings()
         self.result = SegmentResult(task.base_offset, segment.path)
         # Indexes are read before the log: what a broker appends meanwhile is then only in the log.
-        self.offsets = OffsetIndexCheck(segment.offset_index, self.findings)
-        self.times = TimeIndexCheck(segment.time_index, segment.offset_index, self.findings)
+        self.indexes = IndexCheck(segment.offset_index, segment.time_index, self.findings)
         self.records = RecordCheck(segment.path, task.options.max_batch_bytes, self.findings) if task.deep else None
         self.pieces = PieceBuilder(segment.path, task.base_offset, self.findings)
         self.cuts = [cut for cut in task.cuts if cut > task.base_offset]
@@ -138,14 +137,13 @@ class _Walk:
             end = self._walk(file)
         self._read_txn_index()  # behind the log: a broker writes a marker there first
         self._look_for_indexes()
-        self.offsets.finish(end, damaged=result.is_damaged or end < result.size)
         trusted = not self.task.is_last and FileKind.OFFSET_INDEX in self.segment.files  # else both are built anew
-        self.times.finish(sealed=trusted, damaged=result.is_damaged or end < result.size)
+        self.indexes.finish(sealed=trusted, damaged=result.is_damaged or end < result.size)
         result.last_offset = int(self.state[native.WALK_LAST])
         result.holes = int(self.state[native.WALK_HOLES])
         result.missing = int(self.state[native.WALK_MISSING])
         result.records = int(self.state[native.WALK_RECORDS])
-        result.max_timestamp = self.times.max_timestamp
+        result.max_timestamp = self.indexes.max_timestamp
         for cut in self.cuts:
             result.pieces.append(self.pieces.cut(cut))
         result.pieces.append(self.pieces.cut(self.task.next_base or result.last_offset + 1))
@@ -203,9 +201,7 @@ class _Walk:
             sound, holes = np.ascontiguousarray(sound[:, placed]), holes[placed]
         self.result.batches += rows
         if sound.shape[1]:
-            for run in _runs(sound, before):
-                self.offsets.add(run)
-                self.times.add(run)
+            self.indexes.add(sound)
             self._note(sound, holes, before)
         if self.records is not None:
             self.records.add(chunk, skip)
@@ -252,28 +248,31 @@ class _Walk:
         """Keep what the partition has to know of sound rows."""
         rows = table.shape[1]
         lasts = table[t.LAST_OFFSET]
-        firsts = _firsts(table, before)
+        has_producers = self.state[native.WALK_PRODUCERS] > 0
         start = 0
         while self.cuts and self.cuts[0] <= lasts[-1]:
             cut = self.cuts.pop(0)
             row = int(np.searchsorted(lasts, cut))
             ended = (int(lasts[row - 1]) if row else before) + 1
-            if firsts[row] != cut and ended != cut and self.task.is_last:
+            if table[t.BASE_OFFSET, row] != cut and ended != cut and self.task.is_last:
                 self.result.odd_cuts.append(cut)
             self.pieces.add(table, row - start, holes, start)
             self.result.pieces.append(self.pieces.cut(cut))
             start = row
-        self.pieces.add(table, rows - start, holes, start)
-        self.result.has_legacy |= bool((table[t.MAGIC] < 2).any())
-        aborts = (table[t.MARKER_TYPE] == 0) & (table[t.ATTRIBUTES] & t.CONTROL_BIT != 0)
-        if aborts.any():
-            self.markers.append(table[[t.PRODUCER_ID, t.BASE_OFFSET]][:, aborts])
+        if has_producers:
+            self.pieces.add(table, rows - start, holes, start)
+            aborts = (table[t.MARKER_TYPE] == 0) & (table[t.ATTRIBUTES] & t.CONTROL_BIT != 0)
+            if aborts.any():
+                self.markers.append(table[[t.PRODUCER_ID, t.BASE_OFFSET]][:, aborts])
+        self.result.has_legacy |= bool(self.state[native.WALK_LEGACY])
         self._note_epochs(table)
 
     def _note_epochs(self, table: t.Table) -> None:
         epochs = table[t.LEADER_EPOCH]
         runs = self.result.epoch_runs
-        edges = [0, *(np.flatnonzero(epochs[1:] != epochs[:-1])[:MOST_EPOCH_RUNS] + 1).tolist(), len(epochs)]
+        edges = [0, len(epochs)]
+        if self.state[native.WALK_EPOCHS]:
+            edges[1:1] = (np.flatnonzero(epochs[1:] != epochs[:-1])[:MOST_EPOCH_RUNS] + 1).tolist()
         for start, end in itertools.pairwise(edges):
             epoch, last = int(epochs[start]), int(table[t.LAST_OFFSET, end - 1])
             if runs and runs[-1][0] == epoch:
@@ -307,29 +306,3 @@ def _behind(file: RandomFile, position: int) -> int:
     prefix = bytearray(t.LOG_OVERHEAD)
     file.read_into(position, prefix)
     return position + t.LOG_OVERHEAD + int.from_bytes(prefix[8:12], "big")
-
-
-def _firsts(table: t.Table, before: int) -> Numbers:
-    """First offsets; of a legacy wrapper the one that follows the batch before it."""
-    wrapped = (table[t.MAGIC] < 2) & (table[t.ATTRIBUTES] & t.CODEC_MASK != 0)
-    if not wrapped.any():
-        bases: Numbers = table[t.BASE_OFFSET]
-        return bases
-    return np.where(wrapped, np.append(before, table[t.LAST_OFFSET, :-1]) + 1, table[t.BASE_OFFSET])
-
-
-def _runs(table: t.Table, before: int) -> Iterator[Run]:
-    """Cut rows where something between them was left out."""
-    ends = table[t.POSITION] + table[t.SIZE]
-    firsts = _firsts(table, before)
-    edges = [0, *(np.flatnonzero(table[t.POSITION, 1:] != ends[:-1]) + 1).tolist(), table.shape[1]]
-    for start, end in itertools.pairwise(edges):
-        part = slice(start, end)
-        yield Run(
-            table[t.POSITION, part],
-            firsts[part],
-            table[t.LAST_OFFSET, part],
-            table[t.MAX_TIMESTAMP, part],
-            int(table[t.LAST_OFFSET, start - 1]) if start else before,
-            int(ends[end - 1]),
-        )
