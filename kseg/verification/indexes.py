@@ -102,6 +102,8 @@ class IndexCheck:
 
     def _tell_times(self, damaged: bool) -> None:
         for flag, code, text in TIME_VERDICTS:
+            if damaged and flag == native.NONE_AS_LATE:
+                continue  # a damaged batch may be as late
             self._tell_time_entries(code, np.flatnonzero(self._time_verdicts & flag), text)
         if not damaged:
             rest = np.arange(int(self._cursor[native.NEXT_TIME_OFFSET]), len(self._times))

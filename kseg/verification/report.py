@@ -99,11 +99,15 @@ class VerifyReport(Report):
         what = "records too" if self.deep else "without records"
         rate = self.bytes / self.seconds if self.seconds > 0 else 0.0
         return [
-            f"{self.partitions} partitions, {self.segments} segments, {self.batches} batches ({what}), "
-            f"{format_size(self.bytes)}",
+            f"{_count(self.partitions, 'partition')}, {_count(self.segments, 'segment')}, "
+            f"{_count(self.batches, 'batch')} ({what}), {format_size(self.bytes)}",
             f"in {self.seconds:.2f} s, {format_size(int(rate))}/s: "
-            f"{counts['damage']} damaged, {counts['warning']} warnings, {counts['info']} infos",
+            f"{counts['damage']} damaged, {_count(counts['warning'], 'warning')}, {_count(counts['info'], 'info')}",
         ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
 
 
 def _detail(finding: Finding) -> str:
