@@ -1,31 +1,29 @@
+import org.apache.kafka.tools.DumpLogSegments;
+
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 
-/** kafka-dump-log in a warm JVM: "FILE" runs it with deep iteration, its output goes nowhere; answers "1 NANOSECONDS". */
-public class DumpAnchor {
+/**
+ * kafka-dump-log with deep iteration in a warm JVM; what it prints goes nowhere.
+ *
+ * A line on stdin is a segment file. The answer is a line with 1, and the nanoseconds that this thread was at work.
+ */
+public final class DumpAnchor {
+    private static final ThreadMXBean CLOCK = ManagementFactory.getThreadMXBean();
+
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
-        PrintStream nowhere = new PrintStream(OutputStream.nullOutputStream());
+        System.setOut(new PrintStream(OutputStream.nullOutputStream()));
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
-        for (String file; (file = commands.readLine()) != null; ) {
-            System.setOut(nowhere);
-            long began = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
-            scala.Console.withOut(nowhere, new Dump(file));
-            long nanos = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() - began;
-            System.setOut(answers);
-            answers.println("1 " + nanos);
+        for (String file = commands.readLine(); file != null; file = commands.readLine()) {
+            long began = CLOCK.getCurrentThreadCpuTime();
+            DumpLogSegments.main(new String[] {"--deep-iteration", "--files", file});
+            answers.println("1 " + (CLOCK.getCurrentThreadCpuTime() - began));
             answers.flush();
-        }
-    }
-
-    /** Scala's println has its own idea of where the output goes. */
-    record Dump(String file) implements scala.Function0<Object> {
-        public Object apply() {
-            kafka.tools.DumpLogSegments.main(new String[] {"--deep-iteration", "--files", file});
-            return null;
         }
     }
 }
