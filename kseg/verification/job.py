@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ def verify(
     checks = [PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]) for log in logs]
     results = _run(checks, spark, workers, progress)
     findings: list[Finding] = around.list()
-    coordinator = _coordinator(logs)
+    coordinator = functools.cache(lambda: _coordinator(path, options))
     for check, of_check in zip(checks, results, strict=True):
         findings += check.finish(of_check, coordinator)
     if against is not None:
@@ -124,10 +125,11 @@ def _run(
     return [[next(results) for _ in check.tasks] for check in checks]
 
 
-def _coordinator(logs: list[Log]) -> TransactionLog | None:
-    """What transaction coordinators say, where their log is here and can be read."""
+def _coordinator(path: str | os.PathLike[str], options: ReadOptions) -> TransactionLog | None:
+    """What transaction coordinators say, where their log is beside the others and can be read."""
+    store, directory = open_store(path)
     try:
-        found = TransactionLog.load(logs)
+        found = TransactionLog.load(LogDir(store, directory, options=options).partitions)
     except KsegError:
         return None
     return found if found.entries else None

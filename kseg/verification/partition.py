@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -74,7 +74,9 @@ class PartitionCheck:
         kinds = (CheckpointKind.HIGH_WATERMARK, CheckpointKind.RECOVERY_POINT)
         return [mark for kind in kinds if (mark := self._checkpoints.get(kind, self.tp)) is not None]
 
-    def finish(self, results: Sequence[SegmentResult | KsegError], coordinator: TransactionLog | None) -> list[Finding]:
+    def finish(
+        self, results: Sequence[SegmentResult | KsegError], coordinator: Callable[[], TransactionLog | None]
+    ) -> list[Finding]:
         """Join what was found in the segments; gives all findings of the partition."""
         sound = []
         for task, result in zip(self.tasks, results, strict=True):
@@ -143,9 +145,10 @@ class PartitionCheck:
             detail = f"behind the log's end, {end}" if offset > end else "no segment begins there"
             self.findings.add("KS405", self._snapshot_path(offset), detail, offset=offset)
 
-    def _check_transactions(self, history: History, coordinator: TransactionLog | None) -> None:
+    def _check_transactions(self, history: History, coordinator: Callable[[], TransactionLog | None]) -> None:
         for txn in history.open_transactions():
-            hanging = None if coordinator is None else coordinator.is_hanging(self.tp, txn)
+            known = coordinator()
+            hanging = None if known is None else known.is_hanging(self.tp, txn)
             detail = f"producer {txn.producer_id}, epoch {txn.producer_epoch}, open since offset {txn.first_offset}"
             self.findings.add("KS409" if hanging else "KS410", self.log.directory, detail, offset=txn.first_offset)
 

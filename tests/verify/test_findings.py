@@ -245,6 +245,15 @@ def test_a_snapshot_that_forgets_an_open_transaction(tmp_path):
     assert codes(path) == {"KS402"}
 
 
+def test_a_transaction_hangs_where_its_coordinator_does_not_know_it(golden, tmp_path):
+    for name in ("__transaction_state-0", "__transaction_state-1", "__cluster_metadata-0"):
+        shutil.copytree(golden / "before" / name, tmp_path / name)
+    with kseg.create_log(tmp_path / "open-0", clock=lambda: TIME / 1000) as writer:
+        writer.append(rows(0, 2), producer_id=4444, transactional=True)
+    assert [line[:5] for line in found(tmp_path, topics=["open"])] == ["KS409"]
+    assert found(tmp_path / "open-0") == [], "alone, nothing says so"
+
+
 def test_a_stray_snapshot(log):
     shutil.copy(log / f"{9:020d}.snapshot", log / f"{6:020d}.snapshot")
     assert "KS405" in all_codes(log)
