@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -11,7 +12,7 @@ from typing import Any
 from kseg.errors import KsegError, LogError, OptionError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.log.logdir import LogDir
-from kseg.log.partition import Log
+from kseg.log.partition import RETRIES, Log
 from kseg.log.walk import ReadOptions
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
@@ -62,6 +63,7 @@ def verify(
     closed = {parent: was_closed(log.store, parent) for log in logs for parent in [_parent(log)]}
     checks = [PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]) for log in logs]
     results = _run(checks, spark, workers, progress)
+    _repeat_stale(checks, results, spark, workers)
     findings: list[Finding] = around.list()
     coordinator = functools.cache(lambda: _coordinator(path, options))
     for check, of_check in zip(checks, results, strict=True):
@@ -123,6 +125,42 @@ def _run(
     finally:
         progress.end()
     return [[next(results) for _ in check.tasks] for check in checks]
+
+
+def _repeat_stale(
+    checks: list[PartitionCheck], results: list[list[SegmentResult | KsegError]], spark: Any, workers: int | None
+) -> None:
+    """Look once more at partitions whose segments a running broker has replaced or deleted meanwhile."""
+    for _ in range(RETRIES):
+        stale = [i for i, check in enumerate(checks) if _is_stale(check)]
+        if not stale:
+            return
+        for i in stale:
+            with contextlib.suppress(KsegError):  # the partition is gone: what was found stays
+                checks[i], results[i] = _look_again(checks[i], results[i], spark, workers)
+
+
+def _look_again(
+    check: PartitionCheck, results: list[SegmentResult | KsegError], spark: Any, workers: int | None
+) -> tuple[PartitionCheck, list[SegmentResult | KsegError]]:
+    """Verify a partition as it is now; what was found in segments that are as they were is used again."""
+    now = check.again()
+    known = {task.base_offset: (task, result) for task, result in zip(check.tasks, results, strict=True)}
+    reused = {}
+    for i, task in enumerate(now.tasks):
+        before, result = known.get(task.base_offset, (None, None))
+        if result is not None and before == task and not task.is_last:
+            reused[i] = result
+    rest = [task for i, task in enumerate(now.tasks) if i not in reused]
+    fresh = iter(run_tasks(verify_segment, rest, spark=spark, workers=workers))
+    return now, [reused[i] if i in reused else next(fresh) for i in range(len(now.tasks))]
+
+
+def _is_stale(check: PartitionCheck) -> bool:
+    try:
+        return check.is_stale()
+    except KsegError:
+        return False
 
 
 def _coordinator(path: str | os.PathLike[str], options: ReadOptions) -> TransactionLog | None:

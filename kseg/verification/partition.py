@@ -41,6 +41,7 @@ class PartitionCheck:
         self.log = log
         self.tp = TopicPartition(log.topic, log.partition)
         self.findings = Findings()
+        self._deep, self._was_closed = deep, was_closed
         self._checkpoints = log.checkpoints  # before the listing: a live broker's log only grows
         log.refresh()
         self._entries: Entries = log.store.list(log.directory)
@@ -73,6 +74,24 @@ class PartitionCheck:
         """Offsets of checkpoints, at which batches begin or end."""
         kinds = (CheckpointKind.HIGH_WATERMARK, CheckpointKind.RECOVERY_POINT)
         return [mark for kind in kinds if (mark := self._checkpoints.get(kind, self.tp)) is not None]
+
+    def is_stale(self) -> bool:
+        """Whether a running broker has rolled, replaced or deleted segments meanwhile; growth does not count."""
+        now = {entry.name: (entry.size, entry.mtime_ms) for entry in self.log.store.list(self.log.directory)}
+        planned = [task.files[FileKind.LOG] for task in self.tasks if not task.is_last]
+        if any(now.get(entry.name) != (entry.size, entry.mtime_ms) for entry in planned):
+            return True
+        last = self.tasks[-1].files[FileKind.LOG]
+        if now.get(last.name, (-1, 0))[0] < last.size:
+            return True
+        files = (parse_segment_file(name) for name in now)
+        live = [file for file in files if file and file.kind is FileKind.LOG and file.state is FileState.LIVE]
+        return any(file.base_offset > self.tasks[-1].base_offset for file in live)
+
+    def again(self) -> PartitionCheck:
+        """The same partition as it is now."""
+        log = Log(self.log.store, self.log.directory, options=self.log.options)
+        return PartitionCheck(log, deep=self._deep, was_closed=self._was_closed)
 
     def finish(
         self, results: Sequence[SegmentResult | KsegError], coordinator: Callable[[], TransactionLog | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kseg.errors import FormatError, IndexFileError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.index.txn import TxnIndex
-from kseg.log.names import FileKind
+from kseg.log.names import FileKind, segment_file_name
 from kseg.log.segment import Segment
 from kseg.log.walk import Chunk, ReadOptions
 from kseg.native import table as t
@@ -281,11 +281,16 @@ class _Walk:
                 runs.append((epoch, int(table[t.BASE_OFFSET, start]), last, int(table[t.POSITION, start])))
 
     def _read_txn_index(self) -> None:
-        if FileKind.TXN_INDEX not in self.segment.files:
+        segment, name = self.segment, segment_file_name(self.task.base_offset, FileKind.TXN_INDEX)
+        if FileKind.TXN_INDEX not in segment.files and self.task.is_last:  # made with the first abort, perhaps just now
+            made = self.task.store.stat(self.task.store.join(self.task.directory, name))
+            if made is not None:
+                segment = replace(segment, files={**segment.files, FileKind.TXN_INDEX: made})
+        if FileKind.TXN_INDEX not in segment.files:
             return
         try:
-            self.result.txn_index = self.segment.txn_index
-            problems = self.segment.txn_index.check(self.task.base_offset)
+            self.result.txn_index = segment.txn_index
+            problems = segment.txn_index.check(self.task.base_offset)
         except IndexFileError as error:
             problems = [error]
         for problem in problems:
