@@ -24,6 +24,7 @@ from kseg.log.names import (
     parse_snapshot_file,
 )
 from kseg.log.partition import Log
+from kseg.log.producers import OpenTransaction
 from kseg.storage import Entries
 from kseg.types import TopicPartition
 from kseg.verification.findings import Finding, Findings
@@ -168,8 +169,17 @@ class PartitionCheck:
         for txn in history.open_transactions():
             known = coordinator()
             hanging = None if known is None else known.is_hanging(self.tp, txn)
+            if hanging and not self._is_still_open(txn):  # it ended while we were reading
+                continue
             detail = f"producer {txn.producer_id}, epoch {txn.producer_epoch}, open since offset {txn.first_offset}"
             self.findings.add("KS409" if hanging else "KS410", self.log.directory, detail, offset=txn.first_offset)
+
+    def _is_still_open(self, txn: OpenTransaction) -> bool:
+        try:
+            now = Log(self.log.store, self.log.directory, options=self.log.options).open_transactions()
+        except KsegError:
+            return True
+        return any((other.producer_id, other.first_offset) == (txn.producer_id, txn.first_offset) for other in now)
 
     def _check_epochs(self, results: list[SegmentResult]) -> None:
         runs = [(run, result.path) for result in results for run in result.epoch_runs]
