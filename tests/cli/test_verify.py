@@ -8,7 +8,7 @@ from tests.cli.calls import call
 
 
 def test_sound_logs_end_with_0(golden):
-    answer = call("verify", golden / "before", "--deep")
+    answer = call("verify", golden / "unclean", "--deep")
     assert answer.status == 0
     assert "0 damaged, 0 warnings" in answer.text
     assert all(len(line) <= 80 for line in answer.lines)

@@ -100,7 +100,7 @@ def test_misleading_offset_entries_are_found(tmp_path, seed):
             assert codes(path) & {"KS201", "KS202"}, f"{entries[slot]} became {changed[slot]}"
         elif changed[slot] == entries[slot]:
             assert found(path) == []
-    assert misled > 10
+    assert misled > counts(40) // 4
     index.write_bytes(data)
 
 
@@ -165,7 +165,7 @@ def test_misleading_time_entries_are_found(tmp_path, seed):
         if not rising or time_misleads(path, table, offset_index, changed):
             misled += 1
             assert codes(path) & {"KS205", "KS206", "KS208"}, f"{entries[slot]} became {changed[slot]}"
-    assert misled > 10
+    assert misled > counts(40) // 4
 
 
 def test_padding_is_no_entry_and_rubbish_in_it_is(tmp_path):
