@@ -20,6 +20,7 @@ VERBS: Final = {
     "dump": "show any file of a log as it is: batches, indexes, snapshots, checkpoints",
     "retain": "delete old segments by time, size and log start, as a broker's retention does",
     "compact": "run one round of the log cleaner over compacted topics",
+    "repack": "compress segments with another codec and merge small ones, nothing removed",
     "erase": "take records with some keys out of the files for good, with a proof",
     "export": "write topics as Parquet; a second run adds what is new",
     "verify": "look for every kind of damage in a log, and compare copies of it",

@@ -5,6 +5,17 @@ from kseg.compaction.erase_job import erase
 from kseg.compaction.erase_report import EraseReport
 from kseg.compaction.job import compact
 from kseg.compaction.matching import read_keys
+from kseg.compaction.repack_job import RepackReport, repack
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 
-__all__ = ["CleanerConfig", "CompactionReport", "EraseReport", "PartitionCompaction", "compact", "erase", "read_keys"]
+__all__ = [
+    "CleanerConfig",
+    "CompactionReport",
+    "EraseReport",
+    "PartitionCompaction",
+    "RepackReport",
+    "compact",
+    "erase",
+    "read_keys",
+    "repack",
+]

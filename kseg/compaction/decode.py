@@ -26,6 +26,7 @@ class Run:
     chunk: Chunk
     rows: range
     starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
     arena: t.Bytes
     columns: NDArray[np.int64]
     count: int
@@ -85,4 +86,4 @@ class RunDecoder:
         )  # fmt: skip
         if status != records.DONE:
             raise record_error(chunk.table, stop, status)
-        return Run(chunk, rows, starts, self._arena, self._columns, int(count), int(payloads.sum()))
+        return Run(chunk, rows, starts, ends, self._arena, self._columns, int(count), int(payloads.sum()))

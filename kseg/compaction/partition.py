@@ -85,7 +85,7 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
     with ExitStack() as stack:
         session = None
         if not request.dry_run and request.output is None:
-            session = stack.enter_context(_session(log))
+            session = stack.enter_context(write_session(log))
         refuse_interrupted(log)
         plan = plan_round(log, config, request)
         if isinstance(plan, str):
@@ -104,7 +104,8 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
 
 
 @contextmanager
-def _session(log: Log) -> Iterator[WriteSession]:
+def write_session(log: Log) -> Iterator[WriteSession]:
+    """The right to change a partition, which is listed again once it is held."""
     directory, tp = partition_path(log.directory)
     session = WriteSession(directory.parent, tp)
     failed = True

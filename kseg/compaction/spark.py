@@ -23,7 +23,7 @@ from kseg.compaction.round import Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import superseded_offsets, write_offsets
 from kseg.compaction.staging import write_nonce
-from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, portable, rewrite, scan
+from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
@@ -31,7 +31,6 @@ from kseg.progress import SILENT
 from kseg.runner import run_tasks
 
 PIECE_BYTES: Final = 16 << 20
-TASK_BYTES: Final = 64 << 20
 _KEY_SCHEMA: Final = "file int, low long, high long, offset long"
 _RESOLVED_SCHEMA: Final = "path string, keys long"
 
@@ -63,7 +62,7 @@ class SparkPasses:
         first = round_.range.first_dirty
         slots = largest_map(round_.config.memory_budget)
         aborted = AbortedRanges.of(round_.aborted)
-        groups = _bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
+        groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, round_.keys.slots) for pieces in groups]
         parts: list[TransactionRows] = []
         keys = KeyMap(slots, hash_key)
@@ -82,7 +81,7 @@ class SparkPasses:
         round_, place, hash_key = self._round, self._place, new_hash_key()
         first, dirty, files = round_.segments[0].base_offset, round_.range.first_dirty, round_.keys.files
         aborted = AbortedRanges.of(round_.aborted)
-        groups = _bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
+        groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(place, pieces, aborted, 2**63 - 1, hash_key, 1) for pieces in groups]
         parts = [rows for scanned in self._run(scan, tasks, groups) for rows in scanned.transactions]
 
@@ -104,7 +103,7 @@ class SparkPasses:
     def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Iterator[Rewritten]:
         """Pass 2 over one group, in order."""
         pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-        tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in _bundled(pieces)]
+        tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]
         results: list[RewrittenFile] = self._run(rewrite, tasks)
         return (result.load() for result in results)
 
@@ -116,19 +115,6 @@ class SparkPasses:
             if isinstance(result, KsegError):
                 raise result
         return results
-
-
-def _bundled(pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
-    """Neighbouring pieces that make a task of about TASK_BYTES."""
-    bundles: list[list[Piece]] = []
-    size = TASK_BYTES
-    for piece in pieces:
-        if size + piece.size > TASK_BYTES:
-            bundles.append([])
-            size = 0
-        bundles[-1].append(portable(piece))
-        size += piece.size
-    return [tuple(bundle) for bundle in bundles]
 
 
 class _Rows:

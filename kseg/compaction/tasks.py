@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from kseg.errors import JobError, StorageError
 from kseg.log.visibility import AbortedRanges
 from kseg.native import table as t
 from kseg.native.crc32c import crc32c
+
+TASK_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,11 @@ def rewrite(task: RewriteTask) -> RewrittenFile:
     """Run pass 2 over a task's pieces."""
     task.place.check()
     rewriter = Rewriter(task.rules, task.answers.open())
-    parts = [rewriter.rewrite(piece) for piece in task.pieces]
+    return store_rewritten(task.place, [rewriter.rewrite(piece) for piece in task.pieces])
+
+
+def store_rewritten(place: Place, parts: Sequence[Rewritten]) -> RewrittenFile:
+    """Write what is left of pieces, one after the other, into files."""
     tables, position = [t.new_table(0)], 0
     for part in parts:
         for data, table in zip(part.data, part.tables, strict=True):
@@ -173,8 +179,21 @@ def rewrite(task: RewriteTask) -> RewrittenFile:
             tables.append(table)
             position += len(data)
     return RewrittenFile(
-        write_file(task.place.new_file("data"), [data for part in parts for data in part.data]),
-        write_file(task.place.new_file("table"), [np.concatenate(tables, axis=1)]),
+        write_file(place.new_file("data"), [data for part in parts for data in part.data]),
+        write_file(place.new_file("table"), [np.concatenate(tables, axis=1)]),
         np.sum([part.counts for part in parts], axis=0),
         sum(part.bytes_read for part in parts),
     )
+
+
+def bundled(pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
+    """Neighbouring pieces that make a task of about TASK_BYTES."""
+    bundles: list[list[Piece]] = []
+    size = TASK_BYTES
+    for piece in pieces:
+        if size + piece.size > TASK_BYTES:
+            bundles.append([])
+            size = 0
+        bundles[-1].append(portable(piece))
+        size += piece.size
+    return [tuple(bundle) for bundle in bundles]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow.compute as pc
 import pytest
 
-from kseg.compaction import compact
+from kseg.compaction import compact, erase, repack
+from kseg.log.partition import open_log
 from tests.compaction.rounds import GrowingLog, Setup
 from tests.scale import counts
 
@@ -34,3 +36,27 @@ def test_spark_and_threads_write_the_same_files(spark, oracle, tmp_path, seed):
         assert files_of(copies["memory"]) == expected
         assert files_of(copies["spill"]) == expected
         log.first_dirty = max(log.first_dirty, report.partitions[0].checkpoint)
+
+
+def test_erasing_and_repacking_on_spark_write_the_same_files(spark, oracle, tmp_path):
+    source = tmp_path / "source" / "t-0"
+    oracle.gen(source, 3, 120, codec="lz4", roll=0.08)
+    keys = sorted({row["key"] for batch in open_log(source).read() for row in batch.to_pylist() if row["key"]})[:3]
+    frame = spark.createDataFrame([(bytearray(key),) for key in keys], "key binary")
+    for job in (
+        lambda path, session: erase(path, keys=frame if session else keys, spark=session),
+        lambda path, session: erase(path, predicate=has_long_value, spark=session),
+        lambda path, session: repack(path, codec="zstd", spark=session),
+    ):
+        results = []
+        for session in (None, spark):
+            copy = shutil.copytree(source, tmp_path / f"copy-{len(list(tmp_path.iterdir()))}" / "t-0")
+            report = job(copy, session)
+            assert not [place for place in report.to_dict().get("places", ()) if place["error"]]
+            results.append(files_of(copy))
+        assert results[0] == results[1]
+        assert results[0] != files_of(source)
+
+
+def has_long_value(batch):
+    return pc.fill_null(pc.greater(pc.binary_length(batch.column("value")), 60), False)
