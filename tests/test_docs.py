@@ -82,6 +82,7 @@ def folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     shutil.copytree(golden / "before", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("kseg.cli.progress.SECONDS_BETWEEN_LINES", float("inf"))  # a slow machine shows the same
     return tmp_path
 
 
