@@ -145,6 +145,10 @@ class LocalFile:
         self.size = status.st_size
         self.identity = f"{status.st_dev}:{status.st_ino}"
 
+    def fileno(self) -> int:
+        """The descriptor, which this object closes."""
+        return self._fd
+
     def refresh(self) -> int:
         """See RandomFile."""
         with storage_errors(self.path):

@@ -76,7 +76,8 @@ def _fill_marker(data: Any, start: int, end: int, table: Any, row: int) -> None:
 
 
 @inlined
-def _fill_v2(data: Any, at: int, size: int, table: Any, row: int) -> None:
+def fill_v2_row(data: Any, at: int, size: int, table: Any, row: int) -> None:
+    """Fill a row from the header at `at` of `data`, of whose batch `size` bytes are there."""
     attributes = load_i16(data, at + 21) & 0xFFFF
     count = load_i32(data, at + 57)
     table[LEADER_EPOCH, row] = load_i32(data, at + 12)
@@ -96,7 +97,8 @@ def _fill_v2(data: Any, at: int, size: int, table: Any, row: int) -> None:
 
 
 @inlined
-def _fill_legacy(data: Any, at: int, size: int, magic: int, table: Any, row: int) -> None:
+def fill_legacy_row(data: Any, at: int, size: int, magic: int, table: Any, row: int) -> None:
+    """Fill a row from the legacy message at `at` of `data`, which has `size` bytes."""
     attributes = load_u8(data, at + 17)
     compressed = attributes & CODEC_MASK
     timestamp = -1
@@ -150,9 +152,9 @@ def fill_headers(
         table[BASE_OFFSET, row] = load_i64(data, at)
         table[MAGIC, row] = magic
         if magic == 2:
-            _fill_v2(data, at, size, table, row)
+            fill_v2_row(data, at, size, table, row)
         else:
-            _fill_legacy(data, at, size, magic, table, row)
+            fill_legacy_row(data, at, size, magic, table, row)
         row += 1
         at += size
     return row - first_row, at, WALKED

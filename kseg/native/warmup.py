@@ -11,6 +11,7 @@ from kseg.native import (
     encode,
     gather,
     hash,
+    header_reads,
     headers,
     indexing,
     producers,
@@ -33,6 +34,7 @@ def warm_up() -> None:
     crc32c.crc32(data, 0, 0)
     headers.fill_headers(data, 0, 0, 0, table, 0)
     headers.scan_candidate(data, 0, 0, 0, 0, 0)
+    header_reads.read_headers(0, 0, 0, 0, data, table)
     headers.scan_checksums(data, 0, table, 0, 0)
     headers.find_disorder(table, 0, 0, 0)
     visibility.fill_hidden(table, 0, 0, numbers, numbers, numbers, flags)

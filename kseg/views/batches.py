@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from kseg.errors import DataLossError, StorageError
 from kseg.internal import control_records
+from kseg.log.header_walk import HeaderWalker
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
-from kseg.log.walk import BatchWalker, ReadOptions
+from kseg.log.walk import ReadOptions
 from kseg.native import table as t
 from kseg.storage import RandomFile, RateLimiter, Store
 from kseg.types import Codec
@@ -100,9 +101,8 @@ class BatchesUnit:
         limiter = RateLimiter(self.pieces[0].options.max_bytes_per_second)
         for piece in self.pieces:
             with _open(piece) as file:
-                walker = BatchWalker(file, piece.options, end=piece.size, check=False, limiter=limiter)
-                for chunk in walker:
-                    rows = chunk.table[:, : chunk.rows]
+                walker = HeaderWalker(file, piece.options, end=piece.size, limiter=limiter)
+                for rows in walker:
                     if piece.start_offset > piece.base_offset:
                         rows = rows[:, rows[t.LAST_OFFSET] >= piece.start_offset]
                     if rows.shape[1]:
