@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kseg.retention.report import RetentionReport
     from kseg.verification.job import verify
     from kseg.verification.report import VerifyReport
+    from kseg.recovery.job import recover, truncate, undo_repair
+    from kseg.recovery.report import RecoveryReport, TruncationReport
 
 __version__ = "0.1.0"
 
@@ -65,10 +67,12 @@ __all__ = [
     "OffsetRange",
     "OptionError",
     "RetentionReport",
+    "RecoveryReport",
     "StorageError",
     "TimestampType",
     "TopicPartition",
     "TruncatedError",
+    "TruncationReport",
     "UnsupportedError",
     "VerifyReport",
     "__version__",
@@ -82,6 +86,11 @@ __all__ = [
     "scan",
     "schema_registry",
     "verify",
+    "recover",
+    "scan",
+    "schema_registry",
+    "truncate",
+    "undo_repair",
 ]
 
 _HOMES = {
@@ -95,6 +104,8 @@ _HOMES = {
     "LogDir": "kseg.log.logdir",
     "LogWriter": "kseg.log.writer",
     "RetentionReport": "kseg.retention.report",
+    "RecoveryReport": "kseg.recovery.report",
+    "TruncationReport": "kseg.recovery.report",
     "append_to": "kseg.log.writer",
     "create_log": "kseg.log.writer",
     "export": "kseg.exporting.job",
@@ -104,6 +115,11 @@ _HOMES = {
     "scan": "kseg.datasource.scan",
     "schema_registry": "kseg.datasource",
     "verify": "kseg.verification.job",
+    "recover": "kseg.recovery.job",
+    "scan": "kseg.datasource.scan",
+    "schema_registry": "kseg.datasource",
+    "truncate": "kseg.recovery.job",
+    "undo_repair": "kseg.recovery.job",
 }
 
 

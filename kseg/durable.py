@@ -115,6 +115,12 @@ def rename(source: PathLike, target: PathLike) -> None:
         Path(source).replace(target)
 
 
+def link(source: PathLike, target: PathLike) -> None:
+    """Give a file a second name on the same file system; a target that exists is an error."""
+    with storage_errors(target):
+        os.link(source, target, follow_symlinks=False)
+
+
 def unlink(path: PathLike, *, missing_ok: bool = False) -> None:
     """Delete a file."""
     with storage_errors(path):

@@ -1,0 +1,265 @@
+"""What a repair takes away, kept in `<partition>/.kseg/quarantine/<run>/`, and the way back.
+
+Before the first change every file that will change or go gets a second name here (a hard link, or a copy where there
+are none), and of a log that is cut where it is the bytes that go. `manifest.json`, written durably behind them, says
+what there was and what there will be. The way back needs nothing else: files that were made are deleted, the others
+take their old names again. It may be stopped anywhere, and started again.
+
+A folder without a manifest is from a run that changed nothing. One whose manifest says "begun" is from a run that was
+interrupted: the next run takes it back first.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kseg import durable
+from kseg.errors import IndexFileError, LogError, StorageError
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
+from kseg.log.names import SIDE_DIR, FileState
+from kseg.recovery.apply import can_cut, write_content
+from kseg.recovery.folder import Content, Folder, Piece
+from kseg.recovery.plan import Plan
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+
+VERSION = 1
+MANIFEST = "manifest.json"
+BEGUN, DONE, UNDONE = "begun", "done", "undone"
+_TAIL = ".tail"
+_LIMIT = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file of before: all of it, or with `cut_at` only the bytes from there on, the rest being in place."""
+
+    name: str
+    size: int
+    mtime_ms: int
+    cut_at: int | None = None
+
+    @property
+    def stored_as(self) -> str:
+        """Its name in the run's folder."""
+        return self.name if self.cut_at is None else self.name + _TAIL
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a run took away and made; `after` is what the directory holds when it is done."""
+
+    run: str
+    verb: str
+    partition: str
+    created_ms: int
+    status: str = BEGUN
+    kept: list[Kept] = field(default_factory=list)
+    before: dict[str, int] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    version: int = VERSION
+
+    def write(self, folder: Path) -> None:
+        """Write it, durably."""
+        durable.publish(folder / MANIFEST, (json.dumps(asdict(self), indent=1) + "\n").encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """Read it; None where there is none.
+
+        Raises:
+            IndexFileError: It is no manifest.
+        """
+        path = folder / MANIFEST
+        if LocalStore().stat(str(path)) is None:
+            return None
+        try:
+            values = json.loads(LocalStore().read(str(path), _LIMIT))
+            if values["version"] != VERSION:
+                raise IndexFileError(f"version {values['version']} of a manifest is unknown", path=str(path))
+            manifest = cls(**values | {"kept": [Kept(**kept) for kept in values["kept"]]})
+        except (ValueError, TypeError, KeyError) as error:
+            raise IndexFileError(f"no manifest of a repair: {error}", path=str(path)) from error
+        for name in (*manifest.before, *manifest.after, *(kept.name for kept in manifest.kept)):
+            if "/" in name or name in ("", ".", ".."):
+                raise IndexFileError(f"{name!r} is no name of a file here", path=str(path))
+        return manifest
+
+
+def new_run(now_ms: int) -> str:
+    """A name for a run that sorts by time."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{uuid.uuid4().hex[:8]}"
+
+
+def quarantine_dir(directory: Path) -> Path:
+    """Where a partition's runs are."""
+    return directory / SIDE_DIR / "quarantine"
+
+
+def list_runs(directory: Path) -> list[str]:
+    """Names of a partition's runs, the oldest first."""
+    path = quarantine_dir(directory)
+    return [entry.name for entry in LocalStore().list(str(path)) if entry.is_dir] if path.is_dir() else []
+
+
+def keep(plan: Plan, run: str, verb: str, *, now_ms: int) -> Path:
+    """Keep all that the plan changes or takes away; return the run's folder."""
+    folder = _make_folder(plan.directory, run)
+    manifest = Manifest(run, verb, str(plan.tp), now_ms)
+    manifest.before = {name: file.size for name, file in plan.before.disk.items()}
+    manifest.after = {name: content.size for name, content in plan.folder.files.items()}
+    manifest.checkpoints = [asdict(change) | {"kind": change.kind.value} for change in plan.checkpoints]
+    for name in _touched(plan):
+        file = plan.before.disk[name]
+        cut_at = plan.folder.files[name].size if can_cut(plan, name) else None
+        kept = Kept(name, file.size, file.mtime_ms, cut_at)
+        manifest.kept.append(kept)
+        if cut_at is None:
+            _link_or_copy(plan.before, kept, folder)
+        else:
+            tail = Content((Piece(name, cut_at, file.size),))
+            write_content(plan.before, tail, folder / kept.stored_as)
+    durable.fsync_dir(folder)
+    manifest.write(folder)
+    return folder
+
+
+def finish(folder: Path) -> None:
+    """Say that a run is complete."""
+    _set_status(folder, DONE)
+
+
+def _set_status(folder: Path, status: str) -> None:
+    manifest = Manifest.read(folder)
+    if manifest is not None:
+        manifest.status = status
+        manifest.write(folder)
+
+
+def _make_folder(directory: Path, run: str) -> Path:
+    path = directory
+    for part in (SIDE_DIR, "quarantine", run):
+        durable.make_dir(path / part, exist_ok=part != run)
+        durable.fsync_dir(path)
+        path = path / part
+    return path
+
+
+def _touched(plan: Plan) -> list[str]:
+    """Names on disk now whose files go, are renamed, replaced or changed."""
+    targets = [target for _, target in plan.transients.renames if target in plan.before.disk]
+    names = {*plan.transients.removed, *(source for source, _ in plan.transients.renames), *targets}
+    for name in (*plan.removed, *plan.changed):
+        if name in plan.folder.disk:
+            names.add(plan.folder.disk[name].name)
+    return sorted(names)
+
+
+def _link_or_copy(before: Folder, kept: Kept, folder: Path) -> None:
+    target = folder / kept.stored_as
+    try:
+        durable.link(Path(before.directory, kept.name), target)
+    except StorageError as error:
+        if error.missing:
+            raise
+        write_content(before, before.files[kept.name], target)
+        durable.set_mtime_ms(target, kept.mtime_ms)
+
+
+# -- the way back ------------------------------------------------------------------------------------------------------
+
+
+def check_undo(directory: Path, manifest: Manifest) -> None:
+    """Refuse the way back where the directory is not as the run left it.
+
+    Raises:
+        LogError: Someone has changed it since.
+    """
+    found = {entry.name: entry.size for entry in LocalStore().list(str(directory)) if not entry.is_dir}
+    if manifest.status == DONE:
+        same = found == manifest.after
+    else:
+        known = {*manifest.before, *_made(manifest)}
+        sizes = {kept.name: (kept.cut_at, kept.size) for kept in manifest.kept}
+        same = all(name in known for name in found) and all(
+            size in (manifest.before[name], manifest.after.get(name), *sizes.get(name, ()))
+            for name, size in found.items()
+            if name in manifest.before
+        )
+    if not same:
+        names = {name for name in {*found, *manifest.after} if found.get(name) != manifest.after.get(name)}
+        raise LogError(
+            f"the directory was changed after run {manifest.run} ({', '.join(sorted(names)[:3])}): it cannot be undone",
+            path=str(directory),
+            hint=f"what it took away is in {SIDE_DIR}/quarantine/{manifest.run}",
+        )
+
+
+def undo(directory: Path, tp: TopicPartition, folder: Path, manifest: Manifest) -> None:
+    """Put everything back as it was before a run, and remove the run's folder."""
+    for name in _made(manifest):
+        if name not in manifest.before:
+            durable.unlink(directory / name, missing_ok=True)
+    for kept in manifest.kept:
+        stored = folder / kept.stored_as
+        if LocalStore().stat(str(stored)) is None:
+            continue
+        if kept.cut_at is None:
+            durable.rename(stored, directory / kept.name)
+        else:
+            _put_tail_back(directory / kept.name, kept.cut_at, stored)
+            durable.set_mtime_ms(directory / kept.name, kept.mtime_ms)
+    durable.fsync_dir(directory)
+    for change in manifest.checkpoints:
+        _put_line_back(directory.parent, tp, change)
+    manifest.status = UNDONE
+    manifest.write(folder)
+    remove_run(directory, folder)
+
+
+def remove_run(directory: Path, folder: Path) -> None:
+    """Delete a run's folder, and the folders around it where nothing else is in them; the manifest goes last."""
+    names = [entry.name for entry in LocalStore().list(str(folder))]
+    for name in sorted(names, key=lambda name: name == MANIFEST):
+        durable.unlink(folder / name)
+    path = folder
+    while path != directory:
+        if LocalStore().list(str(path)):
+            return
+        durable.remove_dir(path)
+        path = path.parent
+    durable.fsync_dir(directory)
+
+
+def _made(manifest: Manifest) -> Iterable[str]:
+    """Names that a run may have made, those of its steps included."""
+    for name in manifest.after:
+        yield name
+        yield name + durable.TEMPORARY_SUFFIX
+        yield name + FileState.CLEANED.value
+        yield name + FileState.SWAP.value
+
+
+def _put_tail_back(path: Path, cut_at: int, stored: Path) -> None:
+    with LocalStore().open(str(stored)) as file, durable.closing(durable.open_write(path), path) as fd:
+        buffer = bytearray(min(8 << 20, max(file.size, 1)))
+        for position in range(0, file.size, len(buffer)):
+            got = file.read_into(position, buffer)
+            durable.write_at(fd, cut_at + position, memoryview(buffer)[:got], path)
+        durable.fsync_file(fd)
+
+
+def _put_line_back(log_dir: Path, tp: TopicPartition, change: dict[str, Any]) -> None:
+    """Give a checkpoint its old offset again, unless someone has moved it on."""
+    kind = CheckpointKind(change["kind"])
+    offsets = read_checkpoint(LocalStore(), str(log_dir), kind)
+    if offsets is not None and offsets.get(tp) == change["after"]:
+        update_checkpoint(str(log_dir), kind, {tp: change["before"]})

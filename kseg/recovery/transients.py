@@ -1,0 +1,97 @@
+"""What a crash in the middle of a replacement or deletion has left, settled as a broker's loader settles it.
+
+| on disk                                                | what becomes of it                                          |
+|--------------------------------------------------------|-------------------------------------------------------------|
+| `.deleted`                                             | goes, but for a KRaft snapshot's                            |
+| `.swap` at or above the lowest `.cleaned`              | goes: the replacement was not complete                      |
+| `.cleaned`                                             | goes                                                        |
+| live files and snapshots from the lowest `.log.swap` up to the next offset of the highest | go: they are replaced    |
+| other `.swap`                                          | take their final name                                       |
+
+The order is the loader's, and each step leaves a state that the same table settles to the same end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kseg.errors import LogError
+from kseg.log.names import FileKind, FileState
+from kseg.recovery.folder import DiskFile, Folder
+
+_DELETED = FileState.DELETED.value
+_CLEANED = FileState.CLEANED.value
+_SWAP = FileState.SWAP.value
+_LOG_SWAP = FileKind.LOG.value + _SWAP
+_METADATA_SNAPSHOT = ".checkpoint" + _DELETED
+_NUMBER = re.compile(r"[0-9]{1,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class TransientPlan:
+    """Names to delete, group by group, and then files to rename: (from, to)."""
+
+    removals: tuple[tuple[str, ...], ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """All names that go."""
+        return tuple(name for group in self.removals for name in group)
+
+
+def plan_transients(folder: Folder, next_offset_of_swap: Callable[[int], int]) -> tuple[TransientPlan, Folder]:
+    """Decide what goes and what is renamed; return the plan and the folder behind it.
+
+    Args:
+        next_offset_of_swap: Gives the next offset of the `.log.swap` file of a base offset.
+
+    Raises:
+        LogError: A name ends like a transient file but does not begin with an offset; a broker does not start then.
+    """
+    names = sorted(folder.files)
+    deleted = [name for name in names if name.endswith(_DELETED) and not name.endswith(_METADATA_SNAPSHOT)]
+    cleaned = [name for name in names if name.endswith(_CLEANED)]
+    swaps = [name for name in names if name.endswith(_SWAP)]
+    min_cleaned = min((_offset(folder, name) for name in cleaned), default=None)
+    invalid = [name for name in swaps if min_cleaned is not None and _offset(folder, name) >= min_cleaned]
+    valid = [name for name in swaps if name not in invalid]
+    logs = [_offset(folder, name) for name in valid if name.endswith(_LOG_SWAP)]
+    replaced: list[str] = []
+    if logs:
+        start, end = min(logs), max(next_offset_of_swap(base) for base in logs)
+        gone = {*deleted, *cleaned, *swaps}
+        replaced = [name for name in names if name not in gone and _is_between(name, start, end)]
+    plan = TransientPlan(
+        tuple(tuple(group) for group in (deleted, invalid, cleaned, replaced) if group),
+        tuple((name, name.removesuffix(_SWAP)) for name in valid),
+    )
+    return plan, _settled(folder, plan)
+
+
+def _offset(folder: Folder, name: str) -> int:
+    number = name.partition(".")[0]
+    if not _NUMBER.fullmatch(number):
+        raise LogError(
+            "the name of a transient file does not begin with an offset",
+            path=f"{folder.directory}/{name}",
+            hint="a broker does not start with it; move the file away",
+        )
+    return int(number)
+
+
+def _is_between(name: str, start: int, end: int) -> bool:
+    number, dot, _ = name.partition(".")
+    return bool(dot) and _NUMBER.fullmatch(number) is not None and start <= int(number) < end
+
+
+def _settled(folder: Folder, plan: TransientPlan) -> Folder:
+    disk = dict(folder.disk)
+    for name in plan.removed:
+        del disk[name]
+    for source, target in plan.renames:
+        file = disk.pop(source)
+        disk[target] = DiskFile(file.name, file.size, file.mtime_ms)
+    return Folder(folder.directory, disk)
