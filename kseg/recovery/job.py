@@ -201,7 +201,7 @@ class _Job:
         self._plan = plan
         self._config = config or LogConfig()
         self._now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-        self._run = quarantine.new_run(self._now_ms)
+        self._run = quarantine.new_run()
         self._as_kafka = as_kafka
         self._dry_run = dry_run
         self._strict = strict

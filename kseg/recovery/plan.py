@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kseg.errors import IndexFileError
 from kseg.index.epoch import LeaderEpochs
+from kseg.index.producer import parse_snapshot
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, read_leader_epochs
 from kseg.log.names import LEADER_EPOCH_FILE, FileKind, FileState, segment_file_name
 from kseg.progress import SILENT, Progress
@@ -98,6 +99,7 @@ def plan_recovery(
         plan.loaded.rewritten |= {base: [base] for base in salvager.rewritten}
         plan.loaded.cuts += salvager.cuts
     put_epochs(plan, epochs)
+    keep_equal(plan.folder)
     plan.checkpoints = tuple(checkpoint_changes(plan, plan.loaded.log_end))
     if salvager is None:
         _tell_losses(plan)
@@ -130,6 +132,24 @@ def stored_epochs(plan: Plan) -> LeaderEpochs | None:
             epochs = epochs.assign_batches(chunk.table, chunk.rows)
     plan.folder.files.pop(LEADER_EPOCH_FILE, None)
     return epochs
+
+
+def keep_equal(folder: Folder) -> None:
+    """Let files that were made anew with what they held already stay as they are; producers have no order."""
+    before = Folder(folder.directory, folder.disk)
+    for name, content in folder.files.items():
+        if content.data is None or name not in before.files or before.files[name].size != content.size:
+            continue
+        data = before.read_bytes(name)
+        if data == content.data or (name.endswith(FileKind.SNAPSHOT.value) and _same_producers(data, content.data)):
+            folder.files[name] = before.files[name]
+
+
+def _same_producers(one: bytes, two: bytes) -> bool:
+    try:
+        return sorted(parse_snapshot(one)) == sorted(parse_snapshot(two))
+    except IndexFileError:
+        return False
 
 
 def put_epochs(plan: Plan, stored: LeaderEpochs | None) -> None:

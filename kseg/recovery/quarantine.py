@@ -93,10 +93,9 @@ class Manifest:
         return manifest
 
 
-def new_run(now_ms: int) -> str:
+def new_run() -> str:
     """A name for a run that sorts by time."""
-    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
-    return f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{uuid.uuid4().hex[:8]}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex[:8]}"
 
 
 def quarantine_dir(directory: Path) -> Path:

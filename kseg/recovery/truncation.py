@@ -23,7 +23,15 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, Folder
 from kseg.recovery.loader import Cut, Loader, LoadOptions
-from kseg.recovery.plan import CheckpointChange, Plan, checkpoint_changes, put_epochs, read_offset, stored_epochs
+from kseg.recovery.plan import (
+    CheckpointChange,
+    Plan,
+    checkpoint_changes,
+    keep_equal,
+    put_epochs,
+    read_offset,
+    stored_epochs,
+)
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import cut_segment
 from kseg.recovery.segments import LoadedSegment
@@ -55,6 +63,7 @@ def plan_truncation(
     else:
         _cut_back(plan, options, target)
     put_epochs(plan, stored)
+    keep_equal(plan.folder)
     limit = min(target, end)
     plan.checkpoints = tuple(checkpoint_changes(plan, limit)) + _log_start_change(plan, limit)
     if limit < end:
