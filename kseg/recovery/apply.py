@@ -15,6 +15,7 @@ The clean-shutdown marker went before all of this, so a broker that starts in be
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,9 @@ _COPY_BYTES = 8 << 20
 
 def apply_plan(plan: Plan) -> None:
     """Do what the plan says; the caller holds the directory, and has taken the clean-shutdown marker away."""
-    _settle_transients(plan)
     rewritten = rewritten_segments(plan)
+    cuts = {name for name in plan.changed if can_cut(plan, name)}
+    _settle_transients(plan)
     bases = {base for old, new in rewritten.items() for base in (old, *new)}
     moved = {segment_file_name(base, kind) for base in bases for kind in SEGMENT_KINDS}
     _remove_files(plan, moved)
@@ -42,7 +44,7 @@ def apply_plan(plan: Plan) -> None:
         _swap_in(plan, base, new)
     for base in plan.folder.bases():
         if segment_file_name(base, FileKind.LOG) not in moved:
-            _rebuild(plan, base)
+            _rebuild(plan, base, cuts)
     for name in plan.changed:
         parsed = parse_segment_file(name)
         if parsed is None or parsed.kind is FileKind.SNAPSHOT:
@@ -67,6 +69,17 @@ def rewritten_segments(plan: Plan) -> dict[int, list[int]]:
     return found
 
 
+def disturbed_files(plan: Plan) -> list[str]:
+    """Files, by their settled names, that `apply_plan` changes or deletes, if only for a while."""
+    names = {*plan.changed, *plan.removed}
+    bases = {base for old, new in rewritten_segments(plan).items() for base in (old, *new)}
+    names |= {segment_file_name(base, kind) for base in bases for kind in SEGMENT_KINDS}
+    for base in plan.folder.bases():
+        if any(segment_file_name(base, kind) in names for kind in SEGMENT_KINDS):
+            names.add(segment_file_name(base, FileKind.OFFSET_INDEX))
+    return sorted(name for name in names if name in plan.folder.disk)
+
+
 def can_cut(plan: Plan, name: str) -> bool:
     """Whether a file becomes a shorter one by cutting it where it is: not one that an interrupted swap renames."""
     disk = plan.folder.disk.get(name)
@@ -85,6 +98,7 @@ def _settle_transients(plan: Plan) -> None:
         durable.rename(plan.directory / source, plan.directory / target)
     if plan.transients.renames:
         durable.fsync_dir(plan.directory)
+    plan.folder.disk = {name: replace(file, name=name) for name, file in plan.folder.disk.items()}
 
 
 def _remove_files(plan: Plan, moved: set[str]) -> None:
@@ -128,7 +142,7 @@ def _swap_in(plan: Plan, old: int, new: list[int]) -> None:
     durable.fsync_dir(directory)
 
 
-def _rebuild(plan: Plan, base: int) -> None:
+def _rebuild(plan: Plan, base: int, cuts: set[str]) -> None:
     """Cut a segment where it is, and give it new indexes."""
     folder, directory = plan.folder, plan.directory
     log, index, time_index, txn_index = (segment_file_name(base, kind) for kind in SEGMENT_KINDS)
@@ -140,7 +154,7 @@ def _rebuild(plan: Plan, base: int) -> None:
     contents = {name: folder.read_bytes(name) for name in indexes if name not in kept}
     durable.unlink(directory / index, missing_ok=True)
     durable.fsync_dir(directory)
-    if can_cut(plan, log):
+    if log in cuts:
         durable.truncate(directory / log, folder.files[log].size)
         durable.fsync_file(directory / log)
     elif log not in folder.disk:

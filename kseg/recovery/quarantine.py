@@ -23,7 +23,7 @@ from kseg import durable
 from kseg.errors import IndexFileError, LogError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.names import SIDE_DIR, FileState
-from kseg.recovery.apply import can_cut, write_content
+from kseg.recovery.apply import can_cut, disturbed_files, write_content
 from kseg.recovery.folder import Content, Folder, Piece
 from kseg.recovery.plan import Plan
 from kseg.storage import LocalStore
@@ -156,9 +156,7 @@ def _touched(plan: Plan) -> list[str]:
     """Names on disk now whose files go, are renamed, replaced or changed."""
     targets = [target for _, target in plan.transients.renames if target in plan.before.disk]
     names = {*plan.transients.removed, *(source for source, _ in plan.transients.renames), *targets}
-    for name in (*plan.removed, *plan.changed):
-        if name in plan.folder.disk:
-            names.add(plan.folder.disk[name].name)
+    names |= {plan.folder.disk[name].name for name in disturbed_files(plan)}
     return sorted(names)
 
 
@@ -183,16 +181,7 @@ def check_undo(directory: Path, manifest: Manifest) -> None:
         LogError: Someone has changed it since.
     """
     found = {entry.name: entry.size for entry in LocalStore().list(str(directory)) if not entry.is_dir}
-    if manifest.status == DONE:
-        same = found == manifest.after
-    else:
-        known = {*manifest.before, *_made(manifest)}
-        sizes = {kept.name: (kept.cut_at, kept.size) for kept in manifest.kept}
-        same = all(name in known for name in found) and all(
-            size in (manifest.before[name], manifest.after.get(name), *sizes.get(name, ()))
-            for name, size in found.items()
-            if name in manifest.before
-        )
+    same = found == manifest.after if manifest.status == DONE else _is_between(found, manifest)
     if not same:
         names = {name for name in {*found, *manifest.after} if found.get(name) != manifest.after.get(name)}
         raise LogError(
@@ -202,8 +191,30 @@ def check_undo(directory: Path, manifest: Manifest) -> None:
         )
 
 
+def _is_between(found: dict[str, int], manifest: Manifest) -> bool:
+    """Whether a directory is one that a run, or its undo, was stopped in: other names and sizes are someone else's."""
+    made = set(_made(manifest))
+    kept = {one.name: one for one in manifest.kept}
+    for name, size in found.items():
+        if name not in manifest.before:
+            if name not in made:
+                return False
+            continue
+        swapped = manifest.before.get(name + FileState.SWAP.value)
+        final = manifest.after.get(name.removesuffix(FileState.SWAP.value).removesuffix(FileState.CLEANED.value))
+        if size in (manifest.before[name], swapped, final) or name.endswith(FileState.CLEANED.value):
+            continue
+        tail = kept.get(name)
+        if tail is None or tail.cut_at is None or not tail.cut_at <= size <= tail.size:
+            return False
+    return True
+
+
 def undo(directory: Path, tp: TopicPartition, folder: Path, manifest: Manifest) -> None:
     """Put everything back as it was before a run, and remove the run's folder."""
+    if manifest.status != BEGUN:  # if this is stopped, it is a run in between again
+        manifest.status = BEGUN
+        manifest.write(folder)
     for name in _made(manifest):
         if name not in manifest.before:
             durable.unlink(directory / name, missing_ok=True)
