@@ -94,6 +94,10 @@ class Oracle:
         """Open the log as a broker does (options: recoveryPoint, logStart, clean, now) and return its state."""
         return self.call("load", directory, **options)[0]
 
+    def truncate(self, directory: Path, offset: int, **options: object) -> dict[str, Any]:
+        """Open the log as `load` does, cut it back to an offset as a follower does, and return its state."""
+        return self.call("truncate", directory, offset, **options)[0]
+
     def times(self, directory: Path, targets: Iterable[int], **options: object) -> list[Found | None]:
         """Return Kafka's `offsetsForTimes` answer for each target; None where no record is that late."""
         return [_parse_found(answer["found"]) for answer in self.call("times", directory, *targets, **options)]

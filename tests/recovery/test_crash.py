@@ -21,6 +21,7 @@ CHANGES = (
     "create", "open_write", "open_append", "write_all", "write_at", "fsync_file", "fsync_dir", "rename", "link",
     "unlink", "truncate", "make_dir", "remove_dir", "set_mtime_ms",
 )  # fmt: skip
+BATCH_START = 98  # in the first of the random logs
 STEP = 1 if FACTOR > 1 else 5  # every change in a soak
 
 
@@ -90,7 +91,7 @@ WORKS = {
     "salvage": (damage_in_the_middle, lambda d: kseg.recover(d, salvage=True, config=CONFIG, now_ms=NOW)),
     "swap": (swap_and_cut, lambda d: kseg.recover(d, config=CONFIG, now_ms=NOW)),
     "lost-index": (lost_index, lambda d: kseg.recover(d, config=CONFIG, now_ms=NOW)),
-    "truncate": (nothing, lambda d: kseg.truncate(d, 100, config=CONFIG, now_ms=NOW)),
+    "truncate": (nothing, lambda d: kseg.truncate(d, BATCH_START, config=CONFIG, now_ms=NOW)),
 }
 
 
