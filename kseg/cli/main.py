@@ -24,6 +24,8 @@ VERBS: Final = {
     "erase": "take records with some keys out of the files for good, with a proof",
     "export": "write topics as Parquet; a second run adds what is new",
     "verify": "look for every kind of damage in a log, and compare copies of it",
+    "recover": "do to logs what a broker does that starts after a crash, and keep what goes",
+    "truncate": "cut a partition back to an offset, or to where its leader's log parts from it",
 }
 EXIT_STATUSES: Final = """exit status:
   0  done, and what was looked at is sound

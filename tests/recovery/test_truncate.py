@@ -35,7 +35,7 @@ def test_truncation_is_kafkas(oracle, logs, tmp_path, clean):
         assert [one.start_offset, one.end_offset] == [state["logStart"], state["logEnd"]], what
         mine, theirs = content(ours), settled(kafkas)
         last = _bases(ours)[-1] + ".timeindex"
-        if not theirs[last]:  # Kafka forgets the greatest timestamp where no entry is left and it had not read it before
+        if not theirs[last]:  # Kafka forgets the greatest timestamp where no entry is left
             mine[last] = b""
         assert_same_files(mine, theirs)
         assert [list(entry) for entry in kseg.open_log(ours).leader_epochs()] == state["epochs"], what

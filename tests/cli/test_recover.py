@@ -1,0 +1,131 @@
+"""The verbs recover and truncate, as they are called."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import kseg
+from tests.builders import LogBuilder
+from tests.cli.calls import call
+from tests.recovery.states import content
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A log of three segments whose second one has a flipped bit in its second batch of three."""
+    builder = LogBuilder(tmp_path / "data")
+    builder.segment().batch().batch().segment().batch().batch().batch().segment().batch()
+    path = builder.write()
+    kseg.recover(path)
+    shutil.rmtree(path / ".kseg")
+    log = path / f"{10:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(builder.segments[1].entries[0].data) + 80] ^= 1
+    log.write_bytes(data)
+    return path
+
+
+def test_a_plan_is_shown_and_nothing_is_changed(damaged):
+    before = content(damaged)
+    answer = call("recover", damaged.parent, "--dry-run")
+    assert content(damaged) == before
+    assert answer.status == 1
+    assert "planned" in answer.lines[1]
+    assert any("records of offsets 15 to 29 go" in line for line in answer.lines)
+    assert all(len(line) <= 80 for line in answer.lines[:2])
+
+
+def test_recover_undo_and_salvage(damaged):
+    before = content(damaged)
+    [told] = call("recover", damaged, "--json").objects
+    assert (told["status"], told["end_offset"], told["dropped_segments"]) == ("changed", 15, [25])
+    assert told["lost"] == [[15, 30]]
+    assert kseg.open_log(damaged).end_offset == 15
+    answer = call("recover", damaged.parent, "--undo", "--json")
+    assert (answer.status, answer.objects[0]["status"]) == (0, "undone")
+    assert content(damaged) == before
+    [told] = call("recover", damaged, "--salvage", "--json").objects
+    assert (told["end_offset"], told["lost"], told["rewritten_segments"]) == (30, [[15, 20]], [10])
+    offsets = [offset for batch in kseg.open_log(damaged).read() for offset in batch["offset"].to_pylist()]
+    assert offsets == [*range(15), *range(20, 30)]
+
+
+def test_what_is_destroyed_is_asked_for(damaged):
+    before = content(damaged)
+    answer = call("recover", damaged, "--as-kafka")
+    assert (answer.status, content(damaged)) == (2, before)
+    assert "--yes" in answer.messages
+    assert call("truncate", damaged, "--to", 3).status == 2
+    assert content(damaged) == before
+    assert call("recover", damaged, "--as-kafka", "--yes").status == 1
+    assert not (damaged / ".kseg").exists()
+
+
+def test_truncate_and_undo(damaged):
+    call("recover", damaged, "--salvage")
+    before = content(damaged)
+    [told] = call("truncate", damaged, "--to", 20, "--yes", "--json").objects
+    assert (told["status"], told["end_offset"]) == ("changed", 20)
+    assert kseg.open_log(damaged).end_offset == 15  # nothing of the batch before the hole says where the log ended
+    assert call("truncate", damaged, "--undo").status == 0
+    assert content(damaged) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recover", "--salvage", "--as-kafka", "--yes"),
+        ("recover", "--run", "x"),
+        ("truncate", "--yes"),
+        ("truncate", "--to", "-3"),
+        ("truncate", "--to", "3", "--to-leader", "x", "--yes"),
+        ("recover", "--salvage", "--metadata", "."),
+    ],
+)
+def test_wrong_calls(damaged, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = content(damaged)
+    assert call(words[0], damaged, *words[1:]).status == 2
+    assert content(damaged) == before
+
+
+def test_a_held_directory_is_status_3(damaged):
+    call("recover", damaged, "--salvage")
+    with kseg.append_to(damaged):
+        assert call("recover", damaged).status == 3
+        assert call("truncate", damaged, "--to", 3, "--yes").status == 3
+
+
+def test_a_clean_directory_is_left_alone_and_says_so(damaged):
+    call("recover", damaged, "--salvage")
+    shutil.rmtree(damaged / ".kseg")
+    (damaged.parent / ".kafka_cleanshutdown").write_bytes(b"{}")
+    before = content(damaged)
+    [told] = call("recover", damaged.parent, "--json").objects
+    assert (told["clean"], told["status"], told["checked_segments"]) == (True, "unchanged", 0)
+    assert content(damaged) == before
+    assert "clean" in call("recover", damaged.parent).lines[1]
+    [told] = call("recover", damaged.parent, "--all", "--json").objects
+    assert (told["clean"], told["checked_segments"]) == (False, 3)
+    assert (damaged.parent / ".kafka_cleanshutdown").read_bytes() == b"{}"
+
+
+def test_one_broken_partition_does_not_stop_the_others(damaged):
+    other = LogBuilder(damaged.parent, "other").segment().batch().batch().corrupt(byte=3).batch().write()
+    answer = call("recover", damaged.parent, "--json")
+    by_topic = {told["topic"]: told for told in answer.objects}
+    assert answer.status == 1
+    assert by_topic["orders"]["status"] == "changed"
+    assert by_topic["other"]["status"] == "failed"
+    assert "--salvage" in by_topic["other"]["error"]
+    assert call("recover", other, "--salvage").status == 1
+
+
+def test_replicas_elsewhere_are_asked_about(golden, tmp_path):
+    """The golden cluster has one broker: nothing to ask; the metadata are read all the same."""
+    shutil.copytree(golden / "before", tmp_path / "data")
+    partition = next(path for path in sorted((tmp_path / "data").iterdir()) if path.name == "plain-0")
+    answer = call("truncate", partition, "--to", 5, "--metadata", tmp_path / "data", "--yes", "--json")
+    assert answer.status in (0, 2), answer.messages
