@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decode, encode, memory, seek, spark, time_range, verify
+from benchmarks import decode, encode, memory, recover, seek
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
@@ -26,6 +27,9 @@ BENCHMARKS = {
     "spark": spark.run,
 }
 BENCHMARKS = {"decode": decode.run, "encode": encode.run, "memory": memory.run, "seek": seek.run, "verify": verify.run}
+    "recover": recover.run,
+    "seek": seek.run,
+}
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:

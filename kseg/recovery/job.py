@@ -111,9 +111,9 @@ def truncate(
         OptionError: Not one of `offset` and `to_leader` is given, or the path is no partition.
         LogError: The two logs are not of one partition, or their epochs do not tell where they part.
     """
+    found = find_partitions(path)
     if (offset is None) == (to_leader is None):
         raise OptionError("give either an offset or the leader's directory")
-    found = find_partitions(path)
     if len(found) != 1:
         raise OptionError(f"{os.fspath(path)!r} is no partition directory: one is truncated at a time")
     directory, tp = found[0]

@@ -22,6 +22,7 @@ from kseg.recovery.folder import Folder, FolderFile
 OPTIONS = ReadOptions(max_batch_bytes=0x7FFFFFFF)  # whatever a broker took, recovery has to take
 _WARM_ENTRIES = 8192 // ENTRY_SIZE
 _ENTRY = np.dtype([("relative", ">i4"), ("position", ">i4")])
+_CHUNK_BYTES = 2 << 20  # stays in the CPU's cache between reading and checking
 _NEWEST_MAGIC = 2
 _LARGEST_MAGIC = 127
 
@@ -111,7 +112,7 @@ def walk_chunks(file: FolderFile, *, start: int = 0, end: int | None = None, che
     position = start
     while True:
         try:
-            for chunk in BatchWalker(file, OPTIONS, start=position, end=end, check=check):
+            for chunk in BatchWalker(file, OPTIONS, start=position, end=end, check=check, chunk_bytes=_CHUNK_BYTES):
                 yield chunk
                 position = int(chunk.table[t.POSITION, chunk.rows - 1] + chunk.table[t.SIZE, chunk.rows - 1])
             return

@@ -1,0 +1,66 @@
+"""Recover an unflushed log after a crash, one thread, against Kafka's own log loader on a copy of it.
+
+Both check every batch, cut nothing, and rebuild indexes, producer state and snapshots. The files are in the page cache.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kseg
+from benchmarks import data
+from benchmarks.anchors import Anchor
+from benchmarks.measure import Contestant, Effort, Goal, compare, take_turns, warm_up
+from kseg.types import Codec
+
+SIZE = 1 << 30
+QUICK_SIZE = 128 << 20
+GOALS = (Goal("java", 3.0),)
+
+
+def crashed_copy(source: Path, target: Path) -> Path:
+    """A log as a crash leaves it: the indexes are not to be trusted, and there is no snapshot."""
+    target.mkdir(parents=True)
+    shutil.copy(source / data.LOG_NAME, target / data.LOG_NAME)
+    for suffix in (".index", ".timeindex"):
+        (target / data.LOG_NAME).with_suffix(suffix).write_bytes(b"")
+    return target
+
+
+def recover_with_kseg(directory: Path) -> int:
+    """Recover, and forget the indexes again, so that the next run has the same to do."""
+    end = kseg.recover(directory, as_kafka=True).partitions[0].end_offset
+    for path in directory.iterdir():
+        if path.suffix in (".index", ".timeindex"):
+            path.write_bytes(b"")
+        elif path.suffix == ".snapshot":
+            path.unlink()
+    return end
+
+
+def measure(codec: Codec, size: int, effort: Effort) -> dict[str, Any]:
+    """Both on copies of one log."""
+    source = data.cached_large_log(codec, size)
+    with tempfile.TemporaryDirectory(prefix="kseg-recover-") as folder, Anchor("LoadAnchor") as jvm:
+        ours = crashed_copy(source, Path(folder, "ours", f"{data.TOPIC}-0"))
+        theirs = crashed_copy(source, Path(folder, "theirs", f"{data.TOPIC}-0"))
+        contestants = [
+            Contestant("kseg", lambda: recover_with_kseg(ours)),
+            Contestant("java", lambda: jvm.call(f"load {theirs}"), jvm.last_seconds),
+        ]
+        for contestant in contestants:
+            warm_up(contestant, effort)
+        take_turns(contestants, effort)
+    return {"case": f"{codec.label}-{size >> 20}MiB", "log_bytes": size} | compare(contestants, GOALS)
+
+
+def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A row per codec; records a second stand for bytes, as both have the same log."""
+    effort = Effort.of(quick=quick)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        if only in codec.label:
+            yield measure(codec, QUICK_SIZE if quick else SIZE, effort)
