@@ -30,6 +30,7 @@ VOCABULARY = 2_000
 TEXT_BYTES = 8 << 20
 TOPIC = "bench"
 LOG_NAME = f"{0:020d}.log"
+BATCH_BYTES = 16 << 10
 WHATEVER_SIZE = 1 << 30  # batches are cut by their count alone
 
 
@@ -108,14 +109,16 @@ def cached_log(case: Case) -> Path:
     return _cached(name, lambda: itertools.islice(_repeat(encode_case(case), case.records), case.copies))
 
 
-def cached_large_log(codec: Codec, size: int) -> Path:
+def cached_large_log(codec: Codec, size: int, batch_bytes: int = BATCH_BYTES) -> Path:
     """A partition directory with one segment of `size` bytes, in the batches of 16 KiB that producers send."""
-    return _cached(f"large-{codec.label}-{size >> 20}", lambda: _until(_large_blocks(codec), size))
+    name = f"large-{codec.label}-{size >> 20}"
+    name += "" if batch_bytes == BATCH_BYTES else f"-{batch_bytes}"
+    return _cached(name, lambda: _until(_large_blocks(codec, batch_bytes), size))
 
 
-def _large_blocks(codec: Codec) -> Iterator[EncodedBatches]:
+def _large_blocks(codec: Codec, batch_bytes: int) -> Iterator[EncodedBatches]:
     records = make_records(200_000, 100)
-    options = BatchOptions(codec=codec, batch_bytes=16 << 10, leader_epoch=0)
+    options = BatchOptions(codec=codec, batch_bytes=batch_bytes, leader_epoch=0)
     yield from _repeat(encode_batches(records, first_offset=0, options=options, now_ms=0), records.num_rows)
 
 

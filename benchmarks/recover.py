@@ -19,6 +19,7 @@ from kseg.types import Codec
 
 SIZE = 1 << 30
 QUICK_SIZE = 128 << 20
+BATCH_BYTES = (16 << 10, 4 << 10, 1 << 10)  # what a busy producer sends, and what quieter ones send
 GOALS = (Goal("java", 3.0),)
 
 
@@ -42,9 +43,9 @@ def recover_with_kseg(directory: Path) -> int:
     return end
 
 
-def measure(codec: Codec, size: int, effort: Effort) -> dict[str, Any]:
+def measure(codec: Codec, batch_bytes: int, size: int, effort: Effort) -> dict[str, Any]:
     """Both on copies of one log."""
-    source = data.cached_large_log(codec, size)
+    source = data.cached_large_log(codec, size, batch_bytes)
     with tempfile.TemporaryDirectory(prefix="kseg-recover-") as folder, Anchor("LoadAnchor") as jvm:
         ours = crashed_copy(source, Path(folder, "ours", f"{data.TOPIC}-0"))
         theirs = crashed_copy(source, Path(folder, "theirs", f"{data.TOPIC}-0"))
@@ -55,12 +56,13 @@ def measure(codec: Codec, size: int, effort: Effort) -> dict[str, Any]:
         for contestant in contestants:
             warm_up(contestant, effort)
         take_turns(contestants, effort)
-    return {"case": f"{codec.label}-{size >> 20}MiB", "log_bytes": size} | compare(contestants, GOALS)
+    case = f"{codec.label}-{batch_bytes}-{size >> 20}MiB"
+    return {"case": case, "log_bytes": size} | compare(contestants, GOALS)
 
 
 def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
-    """A row per codec; records a second stand for bytes, as both have the same log."""
+    """A row per size of batch; records a second stand for bytes, as both have the same log."""
     effort = Effort.of(quick=quick)
-    for codec in (Codec.NONE, Codec.ZSTD):
-        if only in codec.label:
-            yield measure(codec, QUICK_SIZE if quick else SIZE, effort)
+    for batch_bytes in BATCH_BYTES:
+        if only in f"none-{batch_bytes}":
+            yield measure(Codec.NONE, batch_bytes, QUICK_SIZE if quick else SIZE, effort)

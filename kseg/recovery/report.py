@@ -111,8 +111,8 @@ class TruncationReport(RepairReport):
 
 
 def _cells(one: PartitionReport) -> list[object]:
-    if one.error is not None:
-        return [one.name, None, None, None, None, None, "failed"]
+    if one.error is not None or one.status == "undone":
+        return [one.name, None, None, None, None, None, one.status]
     return [
         one.name,
         one.end_offset,
