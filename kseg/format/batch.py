@@ -102,7 +102,7 @@ def walk_error(status: int, position: int) -> FormatError:
         headers.BAD_MAGIC: "no batch starts here: its magic is not 0, 1 or 2",
         headers.SHORT_BATCH: "a batch of magic 2 is shorter than its header",
     }[status]
-    return CorruptRecordError(what, position=position, hint="'kseg dump' shows what is sound")
+    return CorruptRecordError(what, position=position, hint="'kseg verify' finds all damage, 'kseg recover' repairs it")
 
 
 def torn_error(position: int, left: int) -> TruncatedError:
@@ -117,7 +117,7 @@ def checksum_error(table: t.Table, row: int, computed: int) -> ChecksumError:
         f"checksum {stored:08x}, computed {computed:08x}",
         position=int(table[t.POSITION, row]),
         offset=offset_shown(table, row),
-        hint="'kseg dump' shows what is sound",
+        hint="'kseg verify' finds all damage, 'kseg recover' repairs it",
     )
 
 

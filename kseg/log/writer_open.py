@@ -137,7 +137,9 @@ def _refuse_swaps(entries: list[Entry], directory: Path) -> None:
         if name is not None and name.state is FileState.SWAP:
             message = "a replacement of segments was interrupted here"
             raise LogError(
-                message, path=str(directory / entry.name), hint="a broker that starts here carries it to its end"
+                message,
+                path=str(directory / entry.name),
+                hint="'kseg recover' carries it to its end, as a broker does that starts here",
             )
 
 

@@ -17,7 +17,7 @@ from kseg.log.segment import Segment
 from kseg.log.sound import find_batch
 from kseg.log.walk import check_order
 
-DAMAGE_HINT = "nothing was changed; 'kseg dump' shows what is sound"
+DAMAGE_HINT = "nothing was changed; 'kseg recover --salvage' keeps what is sound"
 
 
 @dataclass(slots=True)
