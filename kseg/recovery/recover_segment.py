@@ -16,8 +16,9 @@ from kseg.log.names import FileKind
 from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
+from kseg.recovery.parallel import walk_checked
 from kseg.recovery.producers import ProducerSnapshots
-from kseg.recovery.segments import LoadedSegment, walk_chunks
+from kseg.recovery.segments import LoadedSegment
 
 
 class OffsetOverflowError(Exception):
@@ -128,7 +129,7 @@ def _steps(segment: LoadedSegment) -> Iterator[Chunk | FormatError]:
     """The chunks of a segment with checksums, and the damage that ends them, if any."""
     with segment.open() as file:
         try:
-            yield from walk_chunks(file, check=True)
+            yield from walk_checked(file, segment.base_offset)
         except FormatError as error:
             yield error.with_traceback(None)
 

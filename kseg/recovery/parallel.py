@@ -1,0 +1,114 @@
+"""Check the batches of one segment on several cores.
+
+A segment is taken window by window. A window is divided at places where a sound batch is found by looking for one, and
+the pieces are read and checked at once. Whoever takes the results gets them in order. A piece that does not end exactly
+where the next one begins (a batch inside a record looked like one of the log, or there is damage) ends the window
+there, and the walk goes on behind it: so the result is that of one walk from the start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kseg.errors import FormatError
+from kseg.log.walk import Chunk
+from kseg.native import table as t
+from kseg.native.headers import scan_candidate
+from kseg.recovery.folder import FolderFile
+from kseg.recovery.segments import walk_chunks
+
+PIECE_BYTES = 32 << 20
+SMALLEST_PIECE = 4 << 20
+MAX_ROWS = 200_000  # of a piece, as far as that can be foreseen: rows wait in memory
+_PROBE_BYTES = 256 << 10
+_PROBES = 32
+_NO_DATA = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """What was found in `[start, end)`: batches up to `reached`, and the damage there, if any."""
+
+    reached: int
+    chunks: list[Chunk] = field(default_factory=list)
+    problem: FormatError | None = None
+
+
+def walk_checked(file: FolderFile, base_offset: int, *, workers: int | None = None) -> Iterator[Chunk]:
+    """As `walk_chunks` with checksums; the chunks have tables, but no bytes.
+
+    Raises:
+        FormatError: No batch begins here, or its checksum is wrong; all before it was given.
+    """
+    cores = len(os.sched_getaffinity(0)) if workers is None and hasattr(os, "sched_getaffinity") else workers or 1
+    if cores < 2 or file.size < 2 * SMALLEST_PIECE:
+        yield from walk_chunks(file, check=True)
+        return
+    position, piece_bytes = 0, SMALLEST_PIECE
+    with ThreadPoolExecutor(cores, thread_name_prefix="kseg-check") as pool:
+        while position < file.size:
+            places = _divide(file, position, piece_bytes, cores, base_offset)
+            work = [pool.submit(_check, file, start, end) for start, end in itertools.pairwise(places)]
+            rows = 0
+            for future, end in zip(work, places[1:], strict=True):
+                piece = future.result()
+                yield from piece.chunks
+                rows += sum(chunk.rows for chunk in piece.chunks)
+                if piece.problem is not None:
+                    raise piece.problem
+                if piece.reached != end:
+                    break
+            if piece.reached != end and end == file.size:
+                return  # bytes at the end that are no whole batch
+            if piece.reached == position:  # a large batch that holds what looks like one
+                yield from walk_chunks(file, start=position, check=True)
+                return
+            density = max(rows, 1) / (piece.reached - position)
+            piece_bytes = max(SMALLEST_PIECE, min(PIECE_BYTES, int(MAX_ROWS / density)))
+            position = piece.reached
+
+
+def _divide(file: FolderFile, start: int, piece_bytes: int, pieces: int, base_offset: int) -> list[int]:
+    """Where the pieces of the window at `start` begin, and where the last one ends: at a batch, or with the file."""
+    places = [start]
+    for _ in range(pieces):
+        wanted = places[-1] + piece_bytes
+        found = _find_start(file, wanted, base_offset) if wanted < file.size else None
+        places.append(file.size if found is None else found)
+        if found is None:
+            break
+    return places
+
+
+def _find_start(file: FolderFile, near: int, base_offset: int) -> int | None:
+    """A place a little behind `near` where a sound batch begins; None where none is found at once."""
+    buffer = np.empty(_PROBE_BYTES, np.uint8)
+    data = buffer[: file.read_into(near, buffer)]
+    at = -1
+    for _ in range(_PROBES):
+        at, _ = scan_candidate(data, at + 1, data.size, file.size - near, base_offset, base_offset)
+        if at < 0:
+            return None
+        try:
+            next(walk_chunks(file, start=near + at, end=min(near + at + _PROBE_BYTES, file.size), check=True))
+        except (FormatError, StopIteration):
+            continue
+        return near + int(at)
+    return None
+
+
+def _check(file: FolderFile, start: int, end: int) -> _Piece:
+    found = _Piece(start)
+    try:
+        for chunk in walk_chunks(file, start=start, end=end, check=True):
+            found.chunks.append(Chunk(_NO_DATA, chunk.file_position, chunk.table[:, : chunk.rows].copy(), chunk.rows))
+            found.reached = int(chunk.table[t.POSITION, chunk.rows - 1] + chunk.table[t.SIZE, chunk.rows - 1])
+    except FormatError as error:
+        found.problem = error.with_traceback(None)
+    return found
