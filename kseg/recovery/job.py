@@ -223,10 +223,7 @@ class _Job:
             clean = session.was_clean and not check_all
             plan = self._plan(directory, tp, self._options(directory, tp, clean=clean, check_all=check_all))
             plan.notes += own_notes
-            kept = None
-            if plan.has_changes:
-                session.begin_changes()
-                kept = self._apply(plan)
+            kept = self._apply(plan, session) if plan.has_changes else None
             failed = False
         finally:
             session.end(failed=failed)
@@ -246,11 +243,14 @@ class _Job:
             strict=self._strict,
         )
 
-    def _apply(self, plan: Plan) -> str | None:
+    def _apply(self, plan: Plan, session: WriteSession) -> str | None:
+        """Keep what will go, then change the log; return where it is kept."""
         if self._as_kafka:
+            session.begin_changes()
             apply_plan(plan)
             return None
         folder = quarantine.keep(plan, self._run, self._verb, now_ms=self._now_ms)
+        session.begin_changes()
         apply_plan(plan)
         quarantine.finish(folder)
         return str(folder)

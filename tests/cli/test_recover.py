@@ -10,6 +10,7 @@ import kseg
 from tests.builders import LogBuilder
 from tests.cli.calls import call
 from tests.recovery.states import content
+from tests.views.support import partition, topic, write_metadata_log
 
 
 @pytest.fixture
@@ -123,9 +124,37 @@ def test_one_broken_partition_does_not_stop_the_others(damaged):
     assert call("recover", other, "--salvage").status == 1
 
 
-def test_replicas_elsewhere_are_asked_about(golden, tmp_path):
-    """The golden cluster has one broker: nothing to ask; the metadata are read all the same."""
-    shutil.copytree(golden / "before", tmp_path / "data")
-    partition = next(path for path in sorted((tmp_path / "data").iterdir()) if path.name == "plain-0")
-    answer = call("truncate", partition, "--to", 5, "--metadata", tmp_path / "data", "--yes", "--json")
-    assert answer.status in (0, 2), answer.messages
+def test_one_of_several_replicas_is_not_changed_by_accident(damaged, tmp_path):
+    write_metadata_log(tmp_path / "meta", [topic("orders"), partition("orders", 0, replicas=(1, 2))])
+    before = content(damaged)
+    asked = ("--metadata", tmp_path / "meta")
+    for words in (("recover", "--salvage"), ("truncate", "--to", 5, "--yes")):
+        answer = call(words[0], damaged, *words[1:], *asked)
+        assert answer.status == 2
+        assert "--this-replica-only" in answer.messages
+    assert content(damaged) == before
+    [told] = call("truncate", damaged, "--to", 5, "--yes", *asked, "--this-replica-only", "--json").objects
+    assert any("brokers 1, 2" in note for note in told["notes"])
+
+
+def test_one_replica_needs_no_word(damaged, tmp_path):
+    write_metadata_log(tmp_path / "meta", [topic("orders"), partition("orders", 0, replicas=(1,))])
+    [told] = call("recover", damaged, "--salvage", "--metadata", tmp_path / "meta", "--json").objects
+    assert (told["status"], told["notes"]) == ("changed", [])
+
+
+def test_a_full_disk_changes_nothing(damaged, monkeypatch):
+    """What is kept does not fit: the log and the marker stay as they are, and the next run starts anew."""
+    (damaged.parent / ".kafka_cleanshutdown").write_bytes(b"{}")
+    before = content(damaged)
+
+    def full(*_):
+        raise kseg.StorageError("no space left on the device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kseg.durable.write_all", full)
+        assert call("recover", damaged, "--all").status == 2
+    assert content(damaged) == before
+    assert (damaged.parent / ".kafka_cleanshutdown").exists()
+    assert call("recover", damaged, "--all").status == 1
+    assert len(list((damaged / ".kseg" / "quarantine").iterdir())) == 1
