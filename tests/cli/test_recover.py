@@ -107,7 +107,9 @@ def test_a_clean_directory_is_left_alone_and_says_so(damaged):
     [told] = call("recover", damaged.parent, "--json").objects
     assert (told["clean"], told["status"], told["checked_segments"]) == (True, "unchanged", 0)
     assert content(damaged) == before
-    assert "clean" in call("recover", damaged.parent).lines[1]
+    answer = call("recover", damaged.parent)
+    assert "clean" in answer.lines[1]
+    assert "nothing was checked" in answer.messages
     [told] = call("recover", damaged.parent, "--all", "--json").objects
     assert (told["clean"], told["checked_segments"]) == (False, 3)
     assert (damaged.parent / ".kafka_cleanshutdown").read_bytes() == b"{}"

@@ -13,6 +13,7 @@ import pytest
 
 import kseg
 from tests.builders import LogBuilder
+from tests.kafka.oracle import OracleError
 from tests.recovery.states import NOW, assert_same_files, content, settled, write_checkpoints
 
 CONFIG = kseg.LogConfig(index_interval_bytes=1, producer_id_expiration_ms=2**31 - 1)
@@ -153,3 +154,16 @@ def test_a_segment_that_overflows_is_split(oracle, tmp_path, offsets, indexed):
     assert len(state["segments"]) > 1 or offsets == (FAR,)
     kseg.undo_repair(ours)
     assert content(ours) == before
+
+
+def test_a_segment_beyond_2_gib_is_refused_and_left_alone(oracle, before, tmp_path):
+    ours = tmp_path / "ours" / "t-0"
+    shutil.copytree(before, ours)
+    cut(ours / named(5, ".log"), 2**31)
+    names = {path.name: path.stat().st_size for path in ours.iterdir()}
+    for mode in ({}, {"as_kafka": True}, {"salvage": True}):
+        with pytest.raises(kseg.LogError, match="cannot load"):
+            kseg.recover(ours, config=CONFIG, now_ms=NOW, **mode)
+    assert {path.name: path.stat().st_size for path in ours.iterdir()} == names
+    with pytest.raises(OracleError):
+        oracle.load(ours, **SETTINGS)
