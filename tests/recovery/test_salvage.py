@@ -102,3 +102,10 @@ def test_salvage_never_loses_more_than_kafka(logs, tmp_path):
             assert [batch for batch in theirs if batch not in kept] == [], what
         for place in (ours, kafkas):
             shutil.rmtree(place.parent)
+
+
+def test_healthy_logs_lose_nothing(golden):
+    for mode in ({}, {"salvage": True}):
+        report = kseg.recover(golden / "before", all=True, dry_run=True, **mode)
+        assert len(report.partitions) > 20
+        assert [one for one in report.partitions if one.cuts or one.dropped_segments or one.lost or one.error] == []
