@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decode, encode, memory, seek, spark, time_range, verify
-from benchmarks import decode, encode, memory, recover, seek
+from benchmarks import decode, encode, memory, recover, seek, spark, time_range, verify
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
@@ -24,11 +23,9 @@ BENCHMARKS = {
     "memory": memory.run,
     "seek": seek.run,
     "range": time_range.run,
-    "spark": spark.run,
-}
-BENCHMARKS = {"decode": decode.run, "encode": encode.run, "memory": memory.run, "seek": seek.run, "verify": verify.run}
+    "verify": verify.run,
     "recover": recover.run,
-    "seek": seek.run,
+    "spark": spark.run,
 }
 
 

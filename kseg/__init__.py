@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from kseg.log.logdir import LogDir, open_dir
     from kseg.log.partition import Log, open_log
     from kseg.log.writer import LogWriter, append_to, create_log
+    from kseg.recovery.job import recover, truncate, undo_repair
+    from kseg.recovery.report import RecoveryReport, TruncationReport
     from kseg.retention.job import retain
     from kseg.retention.report import RetentionReport
     from kseg.verification.job import verify
     from kseg.verification.report import VerifyReport
-    from kseg.recovery.job import recover, truncate, undo_repair
-    from kseg.recovery.report import RecoveryReport, TruncationReport
 
 __version__ = "0.1.0"
 
@@ -66,8 +66,8 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetRange",
     "OptionError",
-    "RetentionReport",
     "RecoveryReport",
+    "RetentionReport",
     "StorageError",
     "TimestampType",
     "TopicPartition",
@@ -82,44 +82,40 @@ __all__ = [
     "export",
     "open_dir",
     "open_log",
-    "retain",
-    "scan",
-    "schema_registry",
-    "verify",
     "recover",
+    "retain",
     "scan",
     "schema_registry",
     "truncate",
     "undo_repair",
+    "verify",
 ]
 
 _HOMES = {
-    "ExportReport": "kseg.exporting.report",
-    "Damage": "kseg.log.damage",
     "CleanerConfig": "kseg.compaction.config",
-    "compaction": "kseg",
-    "VerifyReport": "kseg.verification.report",
+    "Damage": "kseg.log.damage",
+    "ExportReport": "kseg.exporting.report",
     "Log": "kseg.log.partition",
     "LogConfig": "kseg.log.config",
     "LogDir": "kseg.log.logdir",
     "LogWriter": "kseg.log.writer",
-    "RetentionReport": "kseg.retention.report",
     "RecoveryReport": "kseg.recovery.report",
+    "RetentionReport": "kseg.retention.report",
     "TruncationReport": "kseg.recovery.report",
+    "VerifyReport": "kseg.verification.report",
     "append_to": "kseg.log.writer",
+    "compaction": "kseg",
     "create_log": "kseg.log.writer",
     "export": "kseg.exporting.job",
     "open_dir": "kseg.log.logdir",
     "open_log": "kseg.log.partition",
-    "retain": "kseg.retention.job",
-    "scan": "kseg.datasource.scan",
-    "schema_registry": "kseg.datasource",
-    "verify": "kseg.verification.job",
     "recover": "kseg.recovery.job",
+    "retain": "kseg.retention.job",
     "scan": "kseg.datasource.scan",
     "schema_registry": "kseg.datasource",
     "truncate": "kseg.recovery.job",
     "undo_repair": "kseg.recovery.job",
+    "verify": "kseg.verification.job",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from kseg.cli.common import add_json, add_path, parse_count
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, Output
+from kseg.cli.spark import add_spark, spark_session
 from kseg.verification.job import verify
 
 EXAMPLE: Final = """example:
@@ -26,21 +27,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads; one per core unless told")
     parser.add_argument("--max-batch-bytes", metavar="N", type=parse_count, help="the largest batch that is looked at")
     parser.add_argument("--drop-page-cache", action="store_true", help="spare a live broker's page cache")
+    add_spark(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Verify, show the findings, and end with status 1 where there is damage or a difference."""
-    report = verify(
-        args.path,
-        against=args.against,
-        deep=args.deep,
-        topics=None if args.topics is None else args.topics.split(","),
-        workers=args.workers or None,
-        max_batch_bytes=args.max_batch_bytes,
-        drop_page_cache=args.drop_page_cache,
-        progress=for_people(quiet=args.json),
-    )
+    with spark_session(args) as session:
+        report = verify(
+            args.path,
+            against=args.against,
+            spark=session,
+            deep=args.deep,
+            topics=None if args.topics is None else args.topics.split(","),
+            workers=args.workers or None,
+            max_batch_bytes=args.max_batch_bytes,
+            drop_page_cache=args.drop_page_cache,
+            progress=for_people(quiet=args.json),
+        )
     if args.json:
         for finding in report.findings:
             if not args.quiet or finding.severity != "info":

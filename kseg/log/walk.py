@@ -228,6 +228,6 @@ def check_order(chunk: Chunk, base_offset: int, last_offset: int, path: str) -> 
             path=path,
             position=int(chunk.table[t.POSITION, row]),
             offset=first,
-            hint="'kseg dump' shows what is sound",
+            hint="'kseg verify' shows what is sound",
         )
     return int(before)
