@@ -132,7 +132,7 @@ class RecordDecoder:
                 state[:] = before
                 columns.fill(payloads, row, stop, start, end, state)
             if state[FILLED]:
-                done = range(row, min(stop + 1, rows.stop))
+                done = range(row, stop + 1 if status == records.PIECE_FULL else stop)
                 arrays = [self._column(name, columns, payloads, done, state, int(kind)) for name in self._kinds]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             elif status == records.PIECE_FULL:  # one record is larger than a piece should be

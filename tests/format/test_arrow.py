@@ -156,6 +156,17 @@ def test_what_came_before_the_damage_is_given():
     assert (raised.value.position, raised.value.offset) == (len(GOOD), 3)
 
 
+def test_records_before_the_damage_in_a_batch_are_not_counted():
+    """Columns that come from batch headers had the damaged batch's first records too."""
+    sound = [v2.encode_record(Record(3 + index, 1000, b"k", b"v"), 3, 1000) for index in range(2)]
+    bad = v2.encode_payload(b"".join(sound) + bytes(7), 3, v2.Fields(base_offset=3))
+    seen = []
+    with pytest.raises(FormatError):
+        for batch in stream(GOOD + bad, ["offset", *EXTRA_SCHEMA.names]):
+            seen += batch.column("offset").to_pylist()
+    assert seen == [0, 1, 2]
+
+
 def test_positions_are_those_of_the_file():
     data = GOOD + v2.encode_payload(b"\x00", 1, v2.Fields(base_offset=3))
     with pytest.raises(FormatError) as raised:
