@@ -24,11 +24,11 @@ from kseg import durable
 from kseg.errors import StorageError
 from kseg.log.checkpoints import update_checkpoint
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
+from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.recovery.folder import Content, Folder, whole
 from kseg.recovery.plan import Plan
 from kseg.storage import LocalStore
 
-SEGMENT_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 _COPY_BYTES = 8 << 20
 
 
@@ -38,7 +38,7 @@ def apply_plan(plan: Plan) -> None:
     cuts = {name for name in plan.changed if can_cut(plan, name)}
     _settle_transients(plan)
     bases = {base for old, new in rewritten.items() for base in (old, *new)}
-    moved = {segment_file_name(base, kind) for base in bases for kind in SEGMENT_KINDS}
+    moved = {segment_file_name(base, kind) for base in bases for kind in SEGMENT_FILES}
     _remove_files(plan, moved)
     for base, new in rewritten.items():
         _swap_in(plan, base, new)
@@ -73,9 +73,9 @@ def disturbed_files(plan: Plan) -> list[str]:
     """Files, by their settled names, that `apply_plan` changes or deletes, if only for a while."""
     names = {*plan.changed, *plan.removed}
     bases = {base for old, new in rewritten_segments(plan).items() for base in (old, *new)}
-    names |= {segment_file_name(base, kind) for base in bases for kind in SEGMENT_KINDS}
+    names |= {segment_file_name(base, kind) for base in bases for kind in SEGMENT_FILES}
     for base in plan.folder.bases():
-        if any(segment_file_name(base, kind) in names for kind in SEGMENT_KINDS):
+        if any(segment_file_name(base, kind) in names for kind in SEGMENT_FILES):
             names.add(segment_file_name(base, FileKind.OFFSET_INDEX))
     return sorted(name for name in names if name in plan.folder.disk)
 
@@ -109,7 +109,7 @@ def _remove_files(plan: Plan, moved: set[str]) -> None:
     order: list[str] = []
     for name in reversed(logs):
         base = parse_segment_file(name)
-        group = [name] if base is None else [segment_file_name(base.base_offset, kind) for kind in SEGMENT_KINDS]
+        group = [name] if base is None else [segment_file_name(base.base_offset, kind) for kind in SEGMENT_FILES]
         order += [one for one in group if one in gone]
     order += [name for name in gone if name not in order]
     for name in (*order, *stale):
@@ -119,33 +119,22 @@ def _remove_files(plan: Plan, moved: set[str]) -> None:
 
 
 def _swap_in(plan: Plan, old: int, new: list[int]) -> None:
-    """Replace one segment by new ones, by Kafka's protocol and with the directory forced to disk between its phases."""
+    """Replace one segment by new ones."""
     folder, directory = plan.folder, plan.directory
-    names = [(base, kind) for base in new for kind in SEGMENT_KINDS if folder.get(base, kind) is not None]
+    names = [(base, kind) for base in new for kind in SEGMENT_FILES if folder.get(base, kind) is not None]
     source = folder.disk.get(segment_file_name(old, FileKind.LOG))
     for base, kind in names:
         path = directory / segment_file_name(base, kind, FileState.CLEANED)
         write_content(folder, folder.files[segment_file_name(base, kind)], path)
         if kind is FileKind.LOG and source is not None:
             durable.set_mtime_ms(path, source.mtime_ms)
-    durable.fsync_dir(directory)
-    for base, kind in sorted(names, key=lambda item: -item[0]):
-        cleaned, swap = (segment_file_name(base, kind, state) for state in (FileState.CLEANED, FileState.SWAP))
-        durable.rename(directory / cleaned, directory / swap)
-    durable.fsync_dir(directory)
-    for kind in SEGMENT_KINDS:
-        durable.unlink(directory / segment_file_name(old, kind), missing_ok=True)
-    durable.fsync_dir(directory)
-    for base, kind in names:
-        swap = segment_file_name(base, kind, FileState.SWAP)
-        durable.rename(directory / swap, directory / segment_file_name(base, kind))
-    durable.fsync_dir(directory)
+    replace_segments(directory, new, [old])
 
 
 def _rebuild(plan: Plan, base: int, cuts: set[str]) -> None:
     """Cut a segment where it is, and give it new indexes."""
     folder, directory = plan.folder, plan.directory
-    log, index, time_index, txn_index = (segment_file_name(base, kind) for kind in SEGMENT_KINDS)
+    log, index, time_index, txn_index = (segment_file_name(base, kind) for kind in SEGMENT_FILES)
     indexes = [name for name in (time_index, txn_index, index) if name in folder.files]
     kept = {name for name in (log, *indexes) if folder.is_unchanged(name)}
     if len(kept) == 1 + len(indexes):

@@ -256,6 +256,8 @@ def _made(manifest: Manifest) -> Iterable[str]:
         yield name + durable.TEMPORARY_SUFFIX
         yield name + FileState.CLEANED.value
         yield name + FileState.SWAP.value
+    for name in manifest.before:
+        yield name + FileState.DELETED.value
 
 
 def _put_tail_back(path: Path, cut_at: int, stored: Path) -> None:

@@ -115,8 +115,15 @@ def test_an_interrupt_is_quiet(tmp_path):
 
 
 def test_an_empty_directory(tmp_path):
+    (tmp_path.with_name("keys")).write_text("somebody")
+    needed = {
+        "export": [tmp_path.with_name("target")],
+        "repack": ["--codec", "zstd"],
+        "erase": ["--keys", tmp_path.with_name("keys")],
+        "truncate": ["--to", "5"],
+    }
     for verb in VERBS:
-        answer = run(verb, tmp_path, *([tmp_path.with_name("target")] if verb == "export" else []))
+        answer = run(verb, tmp_path, *needed.get(verb, []))
         assert (answer.status, answer.data) == (2, b"")
         assert answer.messages.startswith("kseg: no ")
 
