@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class Progress:
-    """Called by a job from the thread that started it; every method may be overridden."""
+    """Called by a job; every method may be overridden.
+
+    Calls never overlap, but on Spark `advance` may come from another thread than the one that started the job.
+    """
 
     def begin(self, phase: str, total: int, unit: str = "B") -> None:
         """A phase of the job starts; `total` units of work lie ahead."""

@@ -2,6 +2,9 @@
 
 Kernels release the GIL, so threads use every core. On Spark a plan is `range(n).mapInArrow`: only the pickled results,
 which are small reports, pass through the JVM. This module does not import Spark; it calls the session that it is given.
+
+Progress on Spark: through Connect results arrive as tasks end. A classic session gives them all at the end, because its
+`toLocalIterator` would run one task after the other; so its status tracker is asked meanwhile how many have ended.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import collections
 import os
 import pickle
+import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
@@ -23,6 +28,8 @@ Result = TypeVar("Result")
 
 _RESULT_SCHEMA = pa.schema([("task", pa.int64()), ("result", pa.binary())])
 _SPARK_SCHEMA = "task long, result binary"
+_JOB_GROUP = "spark.jobGroup.id"
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def run_tasks(
@@ -46,11 +53,36 @@ def run_tasks(
         weights: What each task adds to `progress` when it is done; by default 1.
     """
     results: dict[int, Result | KsegError] = {}
-    found = _run_on_spark(spark, work, tasks) if spark is not None else _run_here(work, tasks, workers)
+    meter = _Meter(progress, [1] * len(tasks) if weights is None else weights)
+    found = _run_on_spark(spark, work, tasks, meter) if spark is not None else _run_here(work, tasks, workers)
     for number, result in found:
         results[number] = result
-        progress.advance(1 if weights is None else weights[number])
+        meter.is_done(number)
     return [results[number] for number in range(len(tasks))]
+
+
+class _Meter:
+    """Tells the progress of tasks, each by its weight when its result is here, or together by how many have ended."""
+
+    def __init__(self, progress: Progress, weights: Sequence[int]) -> None:
+        self._progress = progress
+        self._weights = weights
+        self._told = 0
+        self._done = 0
+
+    def is_done(self, number: int) -> None:
+        """The result of a task is here."""
+        self._done += self._weights[number]
+        self._tell(self._done)
+
+    def have_ended(self, count: int) -> None:
+        """So many tasks have ended, and which is not known; taken for tasks of average weight."""
+        self._tell(sum(self._weights) * count // max(len(self._weights), 1))
+
+    def _tell(self, done: int) -> None:
+        if done > self._told:
+            self._progress.advance(done - self._told)
+            self._told = done
 
 
 def stream_tasks(
@@ -99,7 +131,7 @@ def _outcome(work: Callable[[Task], Result], task: Task) -> Result | KsegError:
 
 
 def _run_on_spark(
-    spark: Any, work: Callable[[Task], Result], tasks: Sequence[Task]
+    spark: Any, work: Callable[[Task], Result], tasks: Sequence[Task], meter: _Meter
 ) -> Iterator[tuple[int, Result | KsegError]]:
     if not tasks:
         return
@@ -111,6 +143,42 @@ def _run_on_spark(
                 outcome = _outcome(work, pickle.loads(pickled[number]))
                 yield pa.record_batch([[number], [pickle.dumps(outcome)]], schema=_RESULT_SCHEMA)
 
-    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run_partition, _SPARK_SCHEMA).collect()
-    for row in rows:
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run_partition, _SPARK_SCHEMA)
+    context = getattr(spark, "sparkContext", None)  # a session of Connect has none
+    for row in frame.toLocalIterator() if context is None else _collect(frame, context, meter):
         yield row["task"], pickle.loads(row["result"])
+
+
+def _collect(frame: Any, context: Any, meter: _Meter) -> list[Any]:
+    """The rows of a frame; while its job runs, a thread tells how many tasks have ended."""
+    given = context.getLocalProperty(_JOB_GROUP)
+    group = given or f"kseg-{uuid.uuid4().hex}"
+    tracker = context.statusTracker()
+    earlier = set(tracker.getJobIdsForGroup(group))
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            try:
+                meter.have_ended(_count_ended(tracker, set(tracker.getJobIdsForGroup(group)) - earlier))
+            except Exception:  # a bar that stands still is no reason to end a job
+                return
+
+    watcher = threading.Thread(target=watch, name="kseg-progress", daemon=True)
+    if given is None:
+        context.setLocalProperty(_JOB_GROUP, group)
+    watcher.start()
+    try:
+        rows: list[Any] = frame.collect()
+        return rows
+    finally:
+        over.set()
+        watcher.join()
+        if given is None:
+            context.setLocalProperty(_JOB_GROUP, None)
+
+
+def _count_ended(tracker: Any, jobs: Iterable[int]) -> int:
+    infos = [tracker.getJobInfo(job) for job in jobs]
+    stages = [tracker.getStageInfo(stage) for info in infos if info is not None for stage in info.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
