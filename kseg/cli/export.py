@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kseg.cli.common import add_json, find_logs, parse_time
 from kseg.cli.progress import for_people
-from kseg.cli.render import Output
+from kseg.cli.render import DAMAGED, Output
 from kseg.cli.spark import add_spark, spark_session
 from kseg.errors import OptionError
 from kseg.exporting.job import export
@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compression-level", metavar="N", type=int, help="of zstd, gzip or brotli")
     parser.add_argument("--allow-data-loss", action="store_true", help="go on where offsets are gone, and count them")
     parser.add_argument(
+        "--corrupt",
+        choices=("fail", "skip", "column"),
+        default="fail",
+        help="at damage: stop, go on at the next sound batch, or that and a row for each place (default: fail)",
+    )
+    parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="any other option of the Spark source"
     )
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be exported")
@@ -74,6 +80,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
             progress=for_people(quiet=args.json or args.dry_run),
             **_options(args),
         )
+    if report.damages:
+        out.status = DAMAGED
     if args.json:
         out.json(report.to_dict())
         return
@@ -90,7 +98,11 @@ def _check_there(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {"kafka_isolation_level": args.isolation, "failOnDataLoss": not args.allow_data_loss}
+    found: dict[str, Any] = {
+        "kafka_isolation_level": args.isolation,
+        "failOnDataLoss": not args.allow_data_loss,
+        "corrupt": args.corrupt,
+    }
     if args.headers:
         found["includeHeaders"] = True
     if args.topics_pattern is not None:

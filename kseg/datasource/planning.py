@@ -57,7 +57,7 @@ def plan_tasks(ranges: Sequence[PartitionRange], options: SourceOptions) -> list
 
 
 def _cut(start: int, end: int, most: int | None) -> list[tuple[int, int]]:
-    parts = 1 if most is None else -(-(end - start) // most)
+    parts = 1 if most is None else max(1, -(-(end - start) // most))
     bounds = [start + (end - start) * part // parts for part in range(parts + 1)]
     return list(itertools.pairwise(bounds))
 

@@ -8,10 +8,11 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kseg.datasource.planning import warn_once
+from kseg.datasource.planning import read_options, warn_once
 from kseg.errors import KsegError, OptionError
 from kseg.exporting.manifest import ExportedRange, Manifest, read_last_manifest
 from kseg.exporting.plan import ExportPlan, plan_export
@@ -20,8 +21,8 @@ from kseg.exporting.report import ExportedPartition, ExportReport
 from kseg.exporting.settings import FILE_BYTES, ROW_GROUP_BYTES, ExportSettings, make_settings
 from kseg.exporting.target import Target, open_target, target_address
 from kseg.exporting.write import NONCE_FILE, ExportTask, StagedFile, export_task
+from kseg.log.damage import Damage
 from kseg.log.names import META_PROPERTIES_FILE
-from kseg.log.walk import ReadOptions
 from kseg.options import Paths, SourceOptions, option_map, parse_source_options
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
@@ -99,8 +100,6 @@ def export(
 
 def _parse(given: dict[str, str]) -> SourceOptions:
     parsed = parse_source_options(given)
-    if parsed.corrupt != "fail":
-        raise OptionError(f"option corrupt is {parsed.corrupt!r}; damage ends an export")
     if parsed.view != "records":
         raise OptionError(f"option view is {parsed.view!r}; only records are exported")
     warn_once(parsed)
@@ -133,6 +132,15 @@ def _read_state(target: Target, address: str, settings: ExportSettings) -> Manif
     return last
 
 
+@dataclass(slots=True)
+class _Staged:
+    """What the tasks of a run have done, together."""
+
+    files: list[StagedFile] = field(default_factory=list)
+    rows: Counter[TopicPartition] = field(default_factory=Counter)
+    damages: list[Damage] = field(default_factory=list)
+
+
 class _Run:
     """One run that writes."""
 
@@ -146,11 +154,11 @@ class _Run:
 
     def apply(self, plan: ExportPlan, options: SourceOptions, spark: Any, progress: Progress) -> Manifest:
         """Stage, commit, publish; where anything fails before the commit, nothing is left."""
-        manifest = self._manifest(plan, [], {})
+        manifest = self._manifest(plan, _Staged())
         try:
-            staged, rows = self._stage(plan, options, spark, progress, manifest.staging)
-            check_staged(self._target, manifest.staging, staged)
-            manifest = self._manifest(plan, staged, rows)
+            staged = self._stage(plan, options, spark, progress, manifest.staging)
+            check_staged(self._target, manifest.staging, staged.files)
+            manifest = self._manifest(plan, staged)
             self._target.make_dir(manifest.name.rpartition("/")[0])
             self._target.put(manifest.name, manifest.to_json())
         except BaseException:
@@ -166,9 +174,7 @@ class _Run:
         last = read_last_manifest(self._target)
         return last is not None and last.id == manifest.id
 
-    def _stage(
-        self, plan: ExportPlan, options: SourceOptions, spark: Any, progress: Progress, staging: str
-    ) -> tuple[list[StagedFile], dict[TopicPartition, int]]:
+    def _stage(self, plan: ExportPlan, options: SourceOptions, spark: Any, progress: Progress, staging: str) -> _Staged:
         nonce = uuid.uuid4().hex
         self._target.make_dir(staging)
         self._target.put(f"{staging}/{NONCE_FILE}", nonce.encode())
@@ -181,7 +187,7 @@ class _Run:
                 nonce=nonce,
                 run=self._number,
                 settings=self._settings,
-                how=ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second),
+                how=read_options(options),
             )
             for number, splits in enumerate(plan.tasks)
         ]
@@ -191,16 +197,16 @@ class _Run:
             results = run_tasks(export_task, tasks, spark=spark, progress=progress, weights=weights)
         finally:
             progress.end()
-        staged: list[StagedFile] = []
-        rows: Counter[TopicPartition] = Counter()
+        staged = _Staged()
         for result in results:
             if isinstance(result, KsegError):
                 raise result
-            staged += result.files
-            rows.update(result.rows)
-        return staged, dict(rows)
+            staged.files += result.files
+            staged.rows.update(result.rows)
+            staged.damages += result.damages
+        return staged
 
-    def _manifest(self, plan: ExportPlan, staged: list[StagedFile], rows: dict[TopicPartition, int]) -> Manifest:
+    def _manifest(self, plan: ExportPlan, staged: _Staged) -> Manifest:
         return Manifest(
             run=self._number,
             id=self._id,
@@ -208,12 +214,13 @@ class _Run:
             columns=self._settings.columns,
             isolation=self._settings.isolation,
             ranges=tuple(
-                ExportedRange(tp.topic, tp.partition, wanted.start, wanted.end, rows.get(tp, 0))
+                ExportedRange(tp.topic, tp.partition, wanted.start, wanted.end, staged.rows[tp])
                 for wanted in plan.ranges
                 for tp in (wanted.topic_partition,)
             ),
-            files=tuple(one.file for one in staged),
+            files=tuple(one.file for one in staged.files),
             places={**({} if self._last is None else self._last.places), **plan.places},
+            damages=tuple(staged.damages),
         )
 
 
@@ -222,6 +229,7 @@ def _report(
 ) -> ExportReport:
     rows = {} if manifest is None else {TopicPartition(r.topic, r.partition): r.rows for r in manifest.ranges}
     files = () if manifest is None else manifest.files
+    damages = () if manifest is None else manifest.damages
     partitions = [
         ExportedPartition(tp.topic, tp.partition, wanted.start, wanted.end, plan.bytes_of(tp), rows.get(tp))
         for wanted in plan.ranges
@@ -240,5 +248,8 @@ def _report(
         completed=completed,
         losses=tuple(str(loss) for loss in plan.losses),
         lost_offsets=sum(loss.end - loss.start for loss in plan.losses),
+        damages=damages,
+        damaged_bytes=sum(damage.size for damage in damages),
+        damaged_offsets=sum(damage.end - damage.start for damage in damages),
         seconds=time.monotonic() - began,
     )

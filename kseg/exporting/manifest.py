@@ -14,6 +14,7 @@ from typing import Any, Final
 from kseg.errors import LogError, OptionError
 from kseg.exporting.settings import ExportSettings
 from kseg.exporting.target import SIDE_DIR, Target
+from kseg.log.damage import Damage
 from kseg.types import TopicPartition
 
 FORMAT: Final = "kseg-export"
@@ -56,7 +57,7 @@ class ExportedRange:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One run; `places` are those of all partitions that this and earlier runs have exported."""
+    """One run; `places` are those of all partitions that this and earlier runs have exported, `damages` are its own."""
 
     run: int
     id: str
@@ -66,6 +67,7 @@ class Manifest:
     ranges: tuple[ExportedRange, ...]
     files: tuple[ExportedFile, ...]
     places: dict[TopicPartition, Place]
+    damages: tuple[Damage, ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,6 +96,7 @@ class Manifest:
             "ranges": [[r.topic, r.partition, r.start, r.end, r.rows] for r in self.ranges],
             "files": [{"path": f.path, "bytes": f.size, "rows": f.rows} for f in self.files],
             "next": places,
+            "damages": [damage.to_dict() for damage in self.damages],
         }
         return json.dumps(content, indent=1).encode()
 
@@ -153,6 +156,7 @@ def parse_manifest(data: bytes, run: int) -> Manifest:
             for topic, partitions in content["next"].items()
             for partition, place in partitions.items()
         },
+        damages=tuple(Damage(**item) for item in content.get("damages", ())),
     )
 
 

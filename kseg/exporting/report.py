@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kseg.log.damage import Damage
 from kseg.reports import Report
 from kseg.tables import Column, format_size, format_table
 
 _WIDTH: Final = 80
+_MOST_DAMAGES: Final = 10  # that people are shown; programs get all
 _COLUMNS: Final = (
     Column("TOPIC", at_least=16),
     Column("PART", right=True),
@@ -47,6 +49,8 @@ class ExportReport(Report):
         files: How many files were written, `file_bytes` large together.
         completed: Files of an earlier run that a crash had kept from their places and this run has moved there.
         losses: Offsets that were gone, with partition and reason; `lost_offsets` of them.
+        damages: Damaged places that were passed over, `damaged_bytes` large together; up to `damaged_offsets` offsets
+            are missing for them. Empty with `corrupt=fail`, which ends the run at the first.
     """
 
     target: str
@@ -61,6 +65,9 @@ class ExportReport(Report):
     completed: int
     losses: tuple[str, ...]
     lost_offsets: int
+    damages: tuple[Damage, ...]
+    damaged_bytes: int
+    damaged_offsets: int
     seconds: float
 
     def __str__(self) -> str:
@@ -74,6 +81,12 @@ class ExportReport(Report):
         if self.completed:
             lines.append(f"{self.completed} files of an earlier run were moved to their places")
         lines += [f"lost: {loss}" for loss in self.losses]
+        if self.damages:
+            lines += [f"damaged: {damage}" for damage in self.damages[:_MOST_DAMAGES]]
+            lines.append(
+                f"passed over {len(self.damages)} damaged places, {format_size(self.damaged_bytes)}, with up to"
+                f" {self.damaged_offsets} offsets"
+            )
         lines.append(self._summary())
         return "\n".join(lines)
 

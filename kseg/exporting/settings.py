@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from kseg.errors import OptionError
 from kseg.options import Isolation, SourceOptions
-from kseg.schema import RECORD_SCHEMA, select_columns
+from kseg.schema import CORRUPT_COLUMN, CORRUPT_TYPE, RECORD_SCHEMA, select_columns
 
 By = Literal["day", "hour"]
 
@@ -41,13 +42,13 @@ class ExportSettings:
     @property
     def file_schema(self) -> pa.Schema:
         """The columns of a file."""
-        return select_columns(self.columns)
+        return _schema(self.columns)
 
     @property
     def read_schema(self) -> pa.Schema:
         """The columns to read: the timestamp too, where directories are made by it."""
         more = ("timestamp",) if self.by is not None and "timestamp" not in self.columns else ()
-        return select_columns((*self.columns, *more))
+        return _schema((*self.columns, *more))
 
 
 def make_settings(
@@ -74,11 +75,8 @@ def make_settings(
     for name, value in (("target_file_bytes", file_bytes), ("row_group_bytes", row_group_bytes)):
         if value < 1:
             raise OptionError(f"{name} is {value}; it must be above 0")
-    columns = select_columns(options.columns or RECORD_SCHEMA.names).names
-    if options.columns is None and not options.include_headers:
-        columns.remove("headers")
-    columns = [name for name in columns if name != "topic"]
-    if not columns:
+    columns = [name for name in _columns(options) if name != "topic"]
+    if not set(columns) - {CORRUPT_COLUMN}:
         raise OptionError("columns names nothing but the topic, which is in the names of directories")
     return ExportSettings(
         by=cast("By | None", by),
@@ -89,3 +87,20 @@ def make_settings(
         compression=compression,
         compression_level=compression_level,
     )
+
+
+def _columns(options: SourceOptions) -> tuple[str, ...]:
+    """The columns that were asked for, with the one for damage last unless it has a place among them."""
+    columns = options.columns
+    if columns is None:
+        columns = tuple(name for name in RECORD_SCHEMA.names if options.include_headers or name != "headers")
+    if options.corrupt == "column":
+        select_columns([name for name in columns if name != CORRUPT_COLUMN])
+        return columns if CORRUPT_COLUMN in columns else (*columns, CORRUPT_COLUMN)
+    return tuple(select_columns(columns).names)
+
+
+def _schema(names: Sequence[str]) -> pa.Schema:
+    records = select_columns([name for name in names if name != CORRUPT_COLUMN])
+    damage = pa.field(CORRUPT_COLUMN, CORRUPT_TYPE)
+    return pa.schema([damage if name == CORRUPT_COLUMN else records.field(name) for name in names])

@@ -21,8 +21,10 @@ from kseg.exporting.layout import cut_by_slot, directory_of
 from kseg.exporting.manifest import ExportedFile
 from kseg.exporting.settings import ExportSettings
 from kseg.exporting.target import Target, open_target
+from kseg.log.damage import Damage
 from kseg.log.plan import Split, read_split
 from kseg.log.walk import ReadOptions
+from kseg.schema import CORRUPT_COLUMN
 from kseg.storage_arrow import arrow_errors
 from kseg.types import TopicPartition
 
@@ -41,7 +43,7 @@ _REPEATING: Final = (
 )
 _PAGE_BYTES: Final = 64 << 10  # what fits the processor's cache is encoded and compressed faster
 _RISING: Final = ("offset", "timestamp", "sequence")
-_WITHOUT_STATISTICS: Final = ("value", "headers")
+_WITHOUT_STATISTICS: Final = ("value", "headers", CORRUPT_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class TaskResult:
 
     files: tuple[StagedFile, ...]
     rows: dict[TopicPartition, int]
+    damages: tuple[Damage, ...]
 
 
 def export_task(task: ExportTask) -> TaskResult:
@@ -80,17 +83,24 @@ def export_task(task: ExportTask) -> TaskResult:
     _check_place(target, task)
     files = _FileSet(target, task)
     rows: Counter[TopicPartition] = Counter()
+    damages: list[Damage] = []
     schema = task.settings.read_schema
     try:
         for split in task.splits:
-            for batch in read_split(split, schema, task.how):
-                rows[TopicPartition(split.topic, split.partition)] += batch.num_rows
+            for batch in read_split(split, schema, task.how, damages):
+                rows[TopicPartition(split.topic, split.partition)] += _count_records(batch)
                 for slot, piece in cut_by_slot(batch, task.settings.by):
                     files.add((split.topic, slot), piece)
-        return TaskResult(files.finish(), dict(rows))
+        return TaskResult(files.finish(), dict(rows), tuple(damages))
     except BaseException:
         files.abandon()
         raise
+
+
+def _count_records(batch: pa.RecordBatch) -> int:
+    """Rows that are records; those that tell damage are none."""
+    tells = CORRUPT_COLUMN in batch.schema.names
+    return int(batch.column(CORRUPT_COLUMN).null_count) if tells else batch.num_rows
 
 
 def _check_place(target: Target, task: ExportTask) -> None:

@@ -99,6 +99,8 @@ def plan_splits(
         first, last = max(start, segment.base_offset), min(end, following)
         if first < last and segment.size:
             splits += _cut_segment(log, segment, first, last, target_bytes, aborted)
+        elif first >= last and segment.is_last and end >= segment.next_offset and segment.tail_problem is not None:
+            splits.append(_tail_split(log, segment, end))
     return [replace(split, told_from=start) for split in splits] if continues else splits
 
 
@@ -111,25 +113,8 @@ def _cut_segment(
         # the index is a hint: where it says that the range ends, a batch must begin that is behind the range
         if size and position + size < end_position and segment.is_behind(file, end, position + size):
             end_position = position + size
-        reaches_end = segment.is_last and end >= segment.next_offset
-        whole = Split(
-            store=segment.store,
-            path=segment.path,
-            topic=log.topic,
-            partition=log.partition,
-            base_offset=segment.base_offset,
-            identity=file.identity,
-            digest_size=min(DIGEST_BYTES, file.size),
-            digest=_digest(file, DIGEST_BYTES),
-            start=start,
-            end=end,
-            position=position,
-            end_position=end_position,
-            aborted=aborted.within(start, end),
-            tail_problem=segment.tail_problem if reaches_end else None,
-            tail=segment.tail_damage if reaches_end else None,
-            ceiling=segment.ceiling,
-        )
+        whole = _split(log, segment, file, offsets=(start, end), positions=(position, end_position))
+        whole = replace(whole, aborted=aborted.within(start, end))
         cuts = [position, *_find_cuts(segment, file, position, end_position, target_bytes), end_position]
     return [
         replace(
@@ -143,6 +128,35 @@ def _cut_segment(
         for first, last in itertools.pairwise(cuts)
         if first < last
     ]
+
+
+def _tail_split(log: Log, segment: Segment, end: int) -> Split:
+    """No records, and what is wrong behind them: the last segment where nothing in it is sound, or nothing wanted."""
+    with segment.open() as file:
+        return _split(log, segment, file, offsets=(end, end), positions=(segment.sound_size, segment.sound_size))
+
+
+def _split(
+    log: Log, segment: Segment, file: RandomFile, *, offsets: tuple[int, int], positions: tuple[int, int]
+) -> Split:
+    reaches_end = segment.is_last and offsets[1] >= segment.next_offset
+    return Split(
+        store=segment.store,
+        path=segment.path,
+        topic=log.topic,
+        partition=log.partition,
+        base_offset=segment.base_offset,
+        identity=file.identity,
+        digest_size=min(DIGEST_BYTES, file.size),
+        digest=_digest(file, DIGEST_BYTES),
+        start=offsets[0],
+        end=offsets[1],
+        position=positions[0],
+        end_position=positions[1],
+        tail_problem=segment.tail_problem if reaches_end else None,
+        tail=segment.tail_damage if reaches_end else None,
+        ceiling=segment.ceiling,
+    )
 
 
 def _find_cuts(segment: Segment, file: RandomFile, position: int, end_position: int, target_bytes: int) -> list[int]:
@@ -243,6 +257,13 @@ def _read_strictly(
 
 
 def _read_past_damage(split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions) -> Iterator[Item]:
+    if split.size:
+        yield from _read_sound_part(split, file, decoder, options)
+    if split.tail is not None:
+        yield split.tail
+
+
+def _read_sound_part(split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions) -> Iterator[Item]:
     walker = SoundWalker(
         file,
         options,
@@ -257,8 +278,6 @@ def _read_past_damage(split: Split, file: RandomFile, decoder: RecordDecoder, op
     for item in read_sound(walker, decoder, split.aborted, split.base_offset, split.start, split.end):
         if not isinstance(item, Damage) or (item.touches(split.start, split.end) and item.start >= split.told_from):
             yield item
-    if split.tail is not None:
-        yield split.tail
 
 
 def read_splits(

@@ -58,7 +58,7 @@ class ResolvedRanges:
     """What is to be read, by partition.
 
     Attributes:
-        ranges: Ranges that are not empty.
+        ranges: Ranges that are not empty, and empty ones at the end of a log with damage behind it, which is told.
         losses: What was asked for and is not there; always empty with `failOnDataLoss`.
         empty: How many partitions have nothing to read.
     """
@@ -107,11 +107,17 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        if wanted.start < wanted.end:
+        if wanted.start < wanted.end or (tp not in resume and _is_before_damage(log, wanted)):
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
     return ResolvedRanges(tuple(ranges), tuple(losses), len(logs) - len(ranges))
+
+
+def _is_before_damage(log: Log, wanted: OffsetRange) -> bool:
+    """Whether nothing is wanted but the end of a log, and that is no end but damage."""
+    is_end = bool(log.segments) and log.end_offset == wanted.start == wanted.end
+    return is_end and log.segments[-1].tail_problem is not None
 
 
 def _start_of_others(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:

@@ -62,17 +62,15 @@ def collect_damages(items: Iterator[Item], damages: list[Damage]) -> Iterator[It
 def _read_items(
     log: Log, start: int, end: int, decoder: RecordDecoder, *, committed: bool, batch_bytes: int
 ) -> Iterator[Item]:
-    if start >= end:
-        if log.segments and end >= log.end_offset:
-            yield from _tell_tail(log.segments[-1])  # nothing to read before it, which is no reason to keep silent
-        return
-    aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed else NONE_ABORTED
+    aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed and start < end else NONE_ABORTED
     read = _read_sound_segment if log.options.skip_damage else _read_segment
     for segment, file, first, limit in open_segments(log, start, end):
         try:
             yield from read(segment, file, decoder, aborted, first, limit, batch_bytes)
         except FormatError as error:
             raise error.with_context(path=segment.path) from None
+    if log.segments and end >= log.end_offset and (start >= end or log.segments[-1].base_offset >= end):
+        yield from _tell_tail(log.segments[-1])  # nothing to read of that segment, which is no reason to keep silent
 
 
 def open_segments(log: Log, start: int, end: int) -> Iterator[tuple[Segment, RandomFile, int, int]]:

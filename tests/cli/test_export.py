@@ -105,6 +105,21 @@ def test_statuses_of_what_can_go_wrong(tmp_path):
     assert f"kseg: {log}" in answer.messages
 
 
+@pytest.mark.parametrize("corrupt", ["skip", "column"])
+def test_damage_that_is_passed_over_is_told_with_status_1(tmp_path, corrupt):
+    logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
+    log = logs / "a-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[70] ^= 0xFF
+    log.write_bytes(data)
+    answer = call("export", logs, target, "--corrupt", corrupt)
+    assert answer.status == 1
+    assert f"damaged: {log}, byte 0" in answer.text
+    assert [at for _, _, at in offsets(target)] == [*([0] if corrupt == "column" else []), *range(10, 30)]
+    answer = call("export", logs, tmp_path / "lake2", "--corrupt", corrupt, "--json")
+    assert (answer.status, answer.objects[0]["damaged_offsets"], answer.objects[0]["rows"]) == (1, 10, 20)
+
+
 def test_lost_offsets_are_an_error_or_are_counted(tmp_path):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
     call("export", logs, target, "--option", 'endingOffsets={"a":{"0":5}}')

@@ -326,7 +326,7 @@ def test_tasks_are_cut_by_the_options_of_a_batch_read(tmp_path):
     [
         ({"endingOffsets": "latest"}, "endingOffsets"),
         ({"view": "batches"}, "records only"),
-        ({"corrupt": "skip"}, "corrupt"),
+        ({"corrupt": "perhaps"}, "corrupt"),
         ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "minOffsetsPerTrigger"),
     ],
 )

@@ -268,7 +268,14 @@ def test_a_target_beside_partitions_of_a_broker_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"by": "hour"}, {"by": None}, {"columns": ["offset"]}, {"kafka_isolation_level": "read_committed"}]
+    "changed",
+    [
+        {"by": "hour"},
+        {"by": None},
+        {"columns": ["offset"]},
+        {"kafka_isolation_level": "read_committed"},
+        {"corrupt": "column"},
+    ],
 )
 def test_what_holds_for_a_target_cannot_change(tmp_path, changed):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
@@ -291,7 +298,10 @@ def test_what_holds_for_a_target_cannot_change(tmp_path, changed):
         ({"columns": ["colour"]}, "unknown column 'colour'"),
         ({"columns": ["topic"]}, "columns names nothing but the topic"),
         ({"view": "batches"}, "only records are exported"),
-        ({"corrupt": "skip"}, "damage ends an export"),
+        ({"corrupt": "perhaps"}, "corrupt"),
+        ({"columns": ["_corrupt", "offset"]}, "unknown column '_corrupt'"),
+        ({"corrupt": "column", "columns": ["colour"]}, "unknown column 'colour'"),
+        ({"corrupt": "column", "columns": ["topic"]}, "columns names nothing but the topic"),
         ({"startingOffsets": "latest"}, "cannot start at latest"),
     ],
 )

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 import kseg
+from kseg.datasource.planning import plan_read
 from kseg.log.partition import Log
-from kseg.log.plan import plan_splits, read_split
+from kseg.log.plan import plan_splits, read_split, read_splits
 from kseg.log.walk import ReadOptions
+from kseg.options import parse_source_options
 from kseg.schema import CORRUPT_COLUMN, RECORD_SCHEMA, with_corrupt_column
 from kseg.storage import open_store
 from tests.builders import LogBuilder
@@ -297,3 +299,31 @@ def test_batches_and_listings_look_again_for_a_segment_that_vanished(golden, tmp
     assert fresh.relisting(lambda: [s.max_timestamp for s in fresh.segments]) and fresh.start_offset == bases[1]
     stale = log.relisting(lambda: [s.max_timestamp for s in log.segments])
     assert len(stale) == len(bases) - 2
+
+
+def whole_last_segment(log):
+    return log.batch(5).segment().batch(5).corrupt(byte=80)
+
+
+def whole_log(log):
+    return log.batch(5).corrupt(byte=80)
+
+
+@pytest.mark.parametrize(("damaged", "sound"), [(whole_last_segment, 5), (whole_log, 0)])
+@pytest.mark.parametrize("most", [None, 3])
+def test_a_last_segment_with_nothing_sound_is_told(tmp_path, damaged, sound, most):
+    damaged(LogBuilder(tmp_path)).write()
+    directory = tmp_path / "orders-0"
+    with pytest.raises(kseg.ChecksumError):
+        list(kseg.open_log(directory).read())
+    reader = kseg.open_log(directory).read(on_corrupt="skip")
+    assert len(plain_rows(reader)) == sound
+    assert [(damage.start, damage.end) for damage in reader.damages] == [(sound, sound + 5)]
+    given = {"path": str(tmp_path), **({} if most is None else {"maxRecordsPerPartition": str(most)})}
+    tasks = plan_read(parse_source_options(given))
+    with pytest.raises(kseg.ChecksumError):
+        [batch for task in tasks for batch in read_splits(task, RECORD_SCHEMA)]
+    seen = []
+    splits = [split for task in plan_read(parse_source_options({**given, "corrupt": "skip"})) for split in task]
+    assert len(plain_rows(b for split in splits for b in read_split(split, RECORD_SCHEMA, SKIP, seen))) == sound
+    assert seen == reader.damages
