@@ -182,3 +182,16 @@ def test_earlier_results_survive_later_decodes():
             v2.encode_batch([Record(index, 7, b"zzz", b"other" * 50) for index in range(50)], v2.Fields(codec=codec))
         )
     assert records_of(first) == before
+
+
+@pytest.mark.parametrize("columns", [["timestampType"], ["offset", "sequence"], ["producerId", "value"]])
+def test_columns_of_batches_end_where_a_damaged_batch_begins(columns):
+    """Records of the damaged batch that were read before its damage are in no column."""
+    sound = v2.encode_batch([Record(index, 1000, b"k", b"v") for index in range(3)], v2.Fields(flags=v2.LAT_BIT))
+    other = v2.encode_batch([Record(index, 1000, b"k", b"v") for index in range(3, 7)], v2.Fields(base_offset=3))
+    damaged = bytearray(v2.encode_batch([Record(i, 1000, b"k", b"v") for i in range(7, 10)], v2.Fields(base_offset=7)))
+    damaged[-9] = 0x7F  # the length of the last record
+    batches = stream(sound + other + v2.repair(bytes(damaged)), columns)
+    assert sum(batch.num_rows for batch in [next(batches)]) == 7
+    with pytest.raises(FormatError):
+        next(batches)
