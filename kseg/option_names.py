@@ -69,6 +69,18 @@ def sort_options(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]
     return given, ignored
 
 
+def check_known(name: str) -> None:
+    """Refuse a name that no source has: in a call in Python, unlike in Spark's options, nobody else's can be meant.
+
+    Raises:
+        OptionError: It is unknown.
+    """
+    lowered = name.strip().lower()
+    is_known = lowered in _BY_LOWER_NAME or lowered in _BROKER_ONLY or lowered.startswith("kafka.")
+    if not is_known and _suggest(lowered) is None:  # a suggestion is made where all options are looked at
+        raise OptionError(f"unknown option {name!r}", hint="docs/spark.md lists what there is")
+
+
 def _suggest(name: str) -> str | None:
     """The option that a name is probably meant to be."""
     if name in _BROKER_ONLY:

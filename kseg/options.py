@@ -38,7 +38,7 @@ from kseg.option_limits import (
     parse_ending,
     parse_starting,
 )
-from kseg.option_names import CHOOSERS, ENDING, STREAM_ONLY, sort_options
+from kseg.option_names import CHOOSERS, ENDING, STREAM_ONLY, check_known, sort_options
 from kseg.option_values import (
     EARLIEST,
     LATEST,
@@ -176,16 +176,21 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
 
 
 def option_map(
-    path: Paths, topics: str | Sequence[str] | None, columns: Sequence[str] | None, options: dict[str, Any]
+    path: Paths, topics: str | Sequence[str] | None, columns: str | Sequence[str] | None, options: dict[str, Any]
 ) -> dict[str, str]:
-    """The option map of a call in Python: paths, topics and columns, and options by name, underscores for dots."""
+    """The option map of a call in Python: paths, topics and columns, and options by name, underscores for dots.
+
+    Raises:
+        OptionError: An option is neither of this source nor of Spark's Kafka source.
+    """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     found = {"paths": json.dumps([os.fspath(one) for one in paths])}
     if topics is not None:
         found["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
     if columns is not None:
-        found["columns"] = ",".join(columns)
+        found["columns"] = columns if isinstance(columns, str) else ",".join(columns)
     for name, value in options.items():
+        check_known(name.replace("_", "."))
         found[name.replace("_", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
 

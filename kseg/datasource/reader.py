@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from kseg.datasource.planning import plan_read, read_options, warn_once
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.datasource.worker import begin_task
+from kseg.errors import LogError
 from kseg.options import SourceOptions
 
 
@@ -58,15 +59,21 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the view over the partitions asked for, or over all where it needs the internal topics."""
         from kseg.log.logdir import open_dir
-        from kseg.log.select import choose_replicas, select_logs
+        from kseg.log.select import LIST_HINT, choose_replicas, select_logs
         from kseg.views.registry import get_view
 
         warn_once(self._options)
         view = get_view(self._options.view)
         if view.per_partition:
             logs = select_logs(self._options.paths, self._options)
-        else:
+        else:  # what decides is not in the partitions that were asked for
             logs = choose_replicas([log for path in self._options.paths for log in open_dir(path)])
+            where = ", ".join(self._options.paths)
+            if not logs:
+                raise LogError("no partitions to read here", path=where, hint=LIST_HINT)
+            if view.needs is not None and not any(log.topic == view.needs for log in logs):
+                hint = "give the log directories that hold it, too"
+                raise LogError(f"view {view.name} needs {view.needs}, which is not here", path=where, hint=hint)
         return [UnitPartition(unit) for unit in view.plan(logs)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ def scan(
     path: Paths,
     *,
     topics: str | Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
     """Read partitions as a DataFrame, with only the columns asked for.

@@ -9,9 +9,9 @@ corrupt, maxBytesPerTask, maxReadBytesPerSecond, readPastHighWatermark and view 
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from kseg.datasource.spark_schema import check_schema, record_schema
+from kseg.datasource.spark_schema import check_schema, check_view_schema, field_of, record_schema, view_schema
 from kseg.datasource.table_options import own_options, recall_options, remember_options
 from kseg.errors import OptionError
 from kseg.options import SourceOptions, parse_source_options
@@ -29,13 +29,9 @@ class KsegDataSource(DataSource):
         """The columns of the view, or of records: the Kafka source's, or those that `columns` names."""
         options = self._parsed_for_any_read()
         if options.view != "records":
-            from pyspark.sql.pandas.types import from_arrow_schema
-
-            from kseg.views.registry import get_view
-
-            found = from_arrow_schema(get_view(options.view).schema)
+            found = view_schema(options)
             if options.columns is not None:
-                found = StructType([_field(found, name) for name in options.columns])
+                found = StructType([field_of(found, name) for name in options.columns])
         else:
             found = record_schema(options)
         return remember_options(found, self.options)
@@ -48,6 +44,7 @@ class KsegDataSource(DataSource):
         if options.view != "records":
             if options.corrupt != "fail":
                 raise OptionError(f"option corrupt is {options.corrupt!r}, which is for records; views raise at damage")
+            check_view_schema(schema, options)
             return ViewReader(options, schema)
         check_schema(schema, options)
         return RecordReader(options, schema)
@@ -72,9 +69,3 @@ class KsegDataSource(DataSource):
                 return parse_source_options(options, streaming=True)
             except OptionError:
                 raise error from None
-
-
-def _field(schema: StructType, name: str) -> StructField:
-    if name not in schema.fieldNames():
-        raise OptionError(f"unknown column {name!r}; valid values are {', '.join(schema.fieldNames())}")
-    return schema[name]

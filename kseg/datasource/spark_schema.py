@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -84,6 +84,29 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
             raise OptionError(
                 f"with corrupt=column the column {field.name!r} must be nullable: damage has no {field.name}"
             )
+
+
+def view_schema(options: SourceOptions) -> StructType:
+    """All columns of the view."""
+    from kseg.views.registry import get_view
+
+    return from_arrow_schema(get_view(options.view).schema)
+
+
+def check_view_schema(schema: StructType, options: SourceOptions) -> None:
+    """Refuse a user's schema that names a column the view does not have, or gives it another type."""
+    known = view_schema(options)
+    for field in schema.fields:
+        wanted, given = field_of(known, field.name).dataType.simpleString(), field.dataType.simpleString()
+        if wanted != given:
+            raise OptionError(f"column {field.name!r} of the view {options.view} is {wanted}, not {given}")
+
+
+def field_of(schema: StructType, name: str) -> StructField:
+    """A column by its name."""
+    if name not in schema.fieldNames():
+        raise OptionError(f"unknown column {name!r}; valid values are {', '.join(schema.fieldNames())}")
+    return schema[name]
 
 
 def _types(options: SourceOptions) -> dict[str, DataType]:

@@ -37,7 +37,7 @@ def export(
     *,
     topics: str | Sequence[str] | None = None,
     by: str | None = "day",
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     target_file_bytes: int = FILE_BYTES,
     row_group_bytes: int = ROW_GROUP_BYTES,
     compression: str = "snappy",

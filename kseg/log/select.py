@@ -32,6 +32,8 @@ from kseg.types import TopicPartition
 Path = str | os.PathLike[str]
 Wanted = Callable[[TopicPartition], bool]
 
+LIST_HINT: Final = "'kseg ls' lists what there is"
+
 # What Kafka itself calls internal and leaves out of lists: no pattern reaches these.
 _UNLISTED: Final = INTERNAL_TOPICS - {"__remote_log_metadata"}
 
@@ -62,7 +64,7 @@ def select_logs(paths: Sequence[Path], options: SourceOptions) -> list[Log]:
         given = {open_store(path)[1].rstrip("/") for path in paths}
         chosen = [log for log in found if log.topic not in INTERNAL_TOPICS or log.directory in given]
         if not chosen:
-            raise LogError("no partitions to read here", path=_shown(paths), hint="'kseg ls' lists what there is")
+            raise LogError("no partitions to read here", path=_shown(paths), hint=LIST_HINT)
     else:
         chosen = [log for log in found if wanted(partition_of(log))]
         _check_all_there(chosen, paths, options)
@@ -174,14 +176,13 @@ def _raise_what_matters(problems: Iterable[StorageError], wanted: Wanted) -> Non
 
 def _check_all_there(chosen: Sequence[Log], paths: Sequence[Path], options: SourceOptions) -> None:
     there = {partition_of(log) for log in chosen}
-    hint = "'kseg ls' lists what there is"
     if missing := set(options.subscribe or ()) - {tp.topic for tp in there}:
         raise LogError(
-            f"subscribed topics that are not here: {', '.join(sorted(missing))}", path=_shown(paths), hint=hint
+            f"subscribed topics that are not here: {', '.join(sorted(missing))}", path=_shown(paths), hint=LIST_HINT
         )
     if lacking := set(options.assign or ()) - there:
         raise LogError(
-            f"assigned partitions that are not here: {format_partitions(lacking)}", path=_shown(paths), hint=hint
+            f"assigned partitions that are not here: {format_partitions(lacking)}", path=_shown(paths), hint=LIST_HINT
         )
 
 

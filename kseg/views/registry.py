@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from kseg.errors import OptionError
+from kseg.internal import cluster_metadata, consumer_offsets
 from kseg.log.partition import Log
 from kseg.views import batches, groups, offsets, segments, topics, transactions
 from kseg.views.places import Unit
@@ -23,6 +24,7 @@ class View:
     Attributes:
         plan: Divides the work over logs into units that can be pickled. One log for each partition is wanted; a
             `LogDir` will do. All but `batches` and `segments` need the internal topics among the logs.
+        needs: The internal topic without which there are no rows.
         per_partition: Whether each row is about one of the given logs, so that leaving out topics leaves out their
             rows and nothing else.
     """
@@ -31,6 +33,7 @@ class View:
     schema: pa.Schema
     plan: Callable[[Iterable[Log]], list[Unit]]
     per_partition: bool = False
+    needs: str | None = None
 
     def read(self, unit: Unit) -> Iterator[pa.RecordBatch]:
         """Give the rows of one unit, as record batches of `schema`."""
@@ -42,10 +45,10 @@ VIEWS: Final[Mapping[str, View]] = {
     for view in (
         View("batches", batches.SCHEMA, batches.plan, per_partition=True),
         View("segments", segments.SCHEMA, segments.plan, per_partition=True),
-        View("offsets", offsets.SCHEMA, offsets.plan),
-        View("groups", groups.SCHEMA, groups.plan),
+        View("offsets", offsets.SCHEMA, offsets.plan, needs=consumer_offsets.TOPIC),
+        View("groups", groups.SCHEMA, groups.plan, needs=consumer_offsets.TOPIC),
         View("transactions", transactions.SCHEMA, transactions.plan),
-        View("topics", topics.SCHEMA, topics.plan),
+        View("topics", topics.SCHEMA, topics.plan, needs=cluster_metadata.TOPIC),
     )
 }
 

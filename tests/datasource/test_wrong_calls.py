@@ -1,0 +1,75 @@
+"""Calls that are wrong, without a session: each ends in one line that says what, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+
+import kseg
+from kseg.datasource.source import KsegDataSource
+from kseg.options import option_map, parse_source_options
+from tests.builders import LogBuilder
+
+
+def read_view(path, view, schema=None, **options):
+    source = KsegDataSource({"path": str(path), "view": view, **options})
+    found = source.schema() if schema is None else StructType().add(*schema)
+    return source.reader(found).partitions()
+
+
+@pytest.mark.parametrize(
+    ("view", "schema", "message"),
+    [
+        ("batches", ("colour", StringType()), "unknown column 'colour'; valid values are topic, partition"),
+        ("batches", ("topic", LongType()), "column 'topic' of the view batches is string, not bigint"),
+        (
+            "topics",
+            ("replicas", ArrayType(StringType())),
+            "column 'replicas' of the view topics is array<int>, not array<string>",
+        ),
+    ],
+)
+def test_a_schema_that_a_view_does_not_have(golden, view, schema, message):
+    with pytest.raises(kseg.OptionError, match=message):
+        read_view(golden / "before", view, schema)
+
+
+@pytest.mark.parametrize("view", ["offsets", "groups", "topics", "transactions"])
+def test_a_view_of_an_empty_directory(tmp_path, view):
+    with pytest.raises(kseg.LogError, match="no partitions to read here; 'kseg ls' lists"):
+        read_view(tmp_path, view)
+
+
+@pytest.mark.parametrize(
+    ("view", "topic"),
+    [("offsets", "__consumer_offsets"), ("groups", "__consumer_offsets"), ("topics", "__cluster_metadata")],
+)
+def test_a_view_without_the_topic_that_it_is_of(tmp_path, view, topic):
+    LogBuilder(tmp_path).batch(5).write()
+    with pytest.raises(kseg.LogError, match=f"view {view} needs {topic}, which is not here; give the log directories"):
+        read_view(tmp_path, view)
+
+
+def test_any_columns_of_a_view_in_any_order(golden):
+    assert read_view(golden / "before", "topics", ("replicas", ArrayType(IntegerType())))
+    assert read_view(golden / "before", "offsets", columns="lag,group")
+
+
+@pytest.mark.parametrize("name", ["topik", "by", "target"])
+def test_a_keyword_that_is_no_option_is_refused(tmp_path, name):
+    with pytest.raises(kseg.OptionError, match=f"unknown option '{name}'; docs/spark.md lists"):
+        kseg.scan(None, tmp_path, **{name: "x"})
+
+
+def test_a_keyword_that_is_nearly_an_option_is_told(tmp_path):
+    with pytest.raises(kseg.OptionError, match="did you mean 'startingOffsets'"):
+        kseg.scan(None, tmp_path, startingOfsets="earliest")
+
+
+def test_keywords_of_the_kafka_source_are_taken(tmp_path):
+    given = option_map(tmp_path, None, None, {"kafka_bootstrap_servers": "x:1", "groupIdPrefix": "a"})
+    assert parse_source_options(given).notes
+
+
+def test_columns_may_be_a_text_as_topics_may():
+    assert parse_source_options(option_map("data", "a,b", "offset, key", {})).columns == ("offset", "key")
