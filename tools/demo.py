@@ -8,8 +8,10 @@ link to the log directory that ships and everything else is thrown away at the e
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -20,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import kseg
 from kseg.cli.main import main as run_kseg
 from kseg.errors import KsegError
 from kseg.tables import Column, clip, format_table
@@ -67,7 +70,8 @@ class Demo:
 
     def shell(self, command: str, lines: int = 8) -> None:
         """Show a `kseg` command line and the first lines of what it prints."""
-        print(f"\n$ {command}")
+        wrapped = textwrap.wrap(command, WIDTH - 4, break_on_hyphens=False)
+        print("\n$ " + " \\\n    ".join(wrapped))
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         with contextlib.redirect_stdout(out):
             status = run_kseg(command.split()[1:])
@@ -210,6 +214,88 @@ def meet_damage(demo: Demo) -> None:
     demo.fail('list(kseg.open_log("new/plain-0").read())')
 
 
+def export_parquet(demo: Demo) -> None:
+    """Topics to Parquet, and only what is new the next time."""
+    demo.shell("kseg export data new/lake --topics multi-segment,tx --by day")
+    demo.shell("kseg export data new/lake --topics multi-segment,tx --by day")
+    demo.do(
+        """
+        import pyarrow.parquet as pq
+        day = pq.read_table("new/lake", filters=[("day", "=", "2023-11-15")])
+        """
+    )
+    demo.show('day.select(["topic", "partition", "offset", "timestamp", "key"])')
+
+
+def compact_log(demo: Demo) -> None:
+    """A round of the log cleaner, without a broker."""
+    demo.say("The records stay that Kafka's own cleaner would leave. --output writes a copy; data/ is not changed.")
+    demo.shell(
+        "kseg compact data/compact-plain-0 --output new/compacted --first-dirty 0"
+        " --cleanup-policy compact --delete-retention-ms 86400000"
+    )
+    demo.do(
+        """
+        log = kseg.open_log("new/compacted/compact-plain-0")
+        batches = log.read(columns=["offset", "key", "value"])
+        """
+    )
+    demo.show("pa.Table.from_batches(batches)")
+
+
+def read_with_spark(demo: Demo) -> None:
+    """Spark, with the options and columns of its Kafka source."""
+    if (lacking := _lacking_for_spark()) is not None:
+        demo.say(f"This step is left out: {lacking}.")
+        return
+    demo.say("Change the format, give a path: no broker is asked. Starting Spark takes some seconds.")
+    demo.names["spark"] = spark = _start_spark()
+    try:
+        demo.do(
+            """
+            path = str(pathlib.Path("data").resolve())
+            reader = spark.read.format("kseg").option("subscribe", "plain,tx")
+            reader = reader.option("kafka.isolation.level", "read_committed")
+            counts = reader.load(path).groupBy("topic").count().orderBy("topic")
+            """
+        )
+        found = demo.show("[tuple(row) for row in counts.collect()]")
+        logs = [log for log in kseg.open_dir("data") if log.topic in ("plain", "tx")]
+        batches = [(log.topic, batch) for log in logs for batch in log.read(isolation="read_committed")]
+        if dict(found) != {topic: sum(b.num_rows for name, b in batches if name == topic) for topic in ("plain", "tx")}:
+            raise SystemExit("demo: Spark has read something else")
+        demo.say("kseg.scan is the fast lane, and decodes only the columns that are asked for:")
+        demo.show('kseg.scan(spark, path, columns=["offset"]).count()')
+        demo.say("Views are tables about the logs, such as how far consumer groups are behind:")
+        demo.do('lag = spark.read.format("kseg").option("view", "offsets").load(path)')
+        demo.show('lag.select("group", "topic", "partition", "offset", "lag").toArrow()')
+    finally:
+        spark.stop()
+
+
+def _lacking_for_spark() -> str | None:
+    if importlib.util.find_spec("pyspark") is None:
+        return "it needs pyspark"
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        return "it needs Java 17"
+    return None
+
+
+def _start_spark() -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(Path("spark").resolve()),
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+
+
 STEPS: tuple[Callable[[Demo], None], ...] = (
     list_directory,
     read_records,
@@ -218,6 +304,9 @@ STEPS: tuple[Callable[[Demo], None], ...] = (
     dump_batches,
     write_log,
     meet_damage,
+    export_parquet,
+    compact_log,
+    read_with_spark,
 )
 
 
