@@ -14,7 +14,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
@@ -87,10 +87,12 @@ class _Meter:
 
 def stream_tasks(
     work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int | None = None, ahead: int = 2
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Do `work` in threads of this process and give the results in the order of the tasks, as they are wanted.
 
-    No more than `ahead` results a thread wait to be taken, so that memory is bounded whatever the number of tasks.
+    No more than `ahead` results a thread wait to be taken, so that memory is bounded whatever the number of tasks. Who
+    may leave before the last result closes the generator (`contextlib.closing`): left to the garbage collector, it can
+    come to wait for its threads in the middle of a thread's start, for ever.
     """
     count = workers or os.cpu_count() or 1
     waiting: collections.deque[Future[Result]] = collections.deque()

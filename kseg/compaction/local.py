@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -66,9 +67,10 @@ class LocalPasses:
         dirty = self._round.range.first_dirty
         with self._round.phase("compare", len(files.paths)):
             resolved = stream_tasks(lambda path: resolve_file(path, dirty), files.paths, workers=self._round.workers)
-            for keys in resolved:
-                self.key_count += keys
-                self._round.progress.advance(1)
+            with closing(resolved):
+                for keys in resolved:
+                    self.key_count += keys
+                    self._round.progress.advance(1)
         return DroppedOffsets([dropped_path(path) for path in files.paths]).latest_of, parts
 
     def _scan(self, scanner: KeyScanner, first: int) -> list[TransactionRows]:
@@ -77,12 +79,13 @@ class LocalPasses:
         parts = []
         with round_.phase("keys", sum(piece.size for piece in pieces)):
             results = stream_tasks(scanner, pieces, workers=round_.workers)
-            for piece, part in zip(pieces, results, strict=True):
-                parts.append(part)
-                round_.progress.advance(piece.size)
+            with closing(results):
+                for piece, part in zip(pieces, results, strict=True):
+                    parts.append(part)
+                    round_.progress.advance(piece.size)
         return parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Iterator[Rewritten]:
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Generator[Rewritten]:
         """Pass 2 over one group, in order."""
         local = threading.local()
 

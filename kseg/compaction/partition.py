@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,13 +18,14 @@ from kseg.compaction.report import PartitionCompaction
 from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.round import Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
-from kseg.compaction.staging import staging
+from kseg.compaction.staging import has_leftovers, remove_leftovers, staging
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.settle import apply_settlement, plan_settlement
 from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
@@ -86,7 +87,9 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
         session = None
         if not request.dry_run and request.output is None:
             session = stack.enter_context(write_session(log))
-        refuse_interrupted(log)
+            finish_interrupted(log, session)
+        elif request.output is not None:
+            refuse_interrupted(log)
         plan = plan_round(log, config, request)
         if isinstance(plan, str):
             return PartitionCompaction(
@@ -117,8 +120,19 @@ def write_session(log: Log) -> Iterator[WriteSession]:
         session.end(failed=failed)
 
 
+def finish_interrupted(log: Log, session: WriteSession) -> None:
+    """Bring to its end, by a broker's rules, what a run that died has left."""
+    directory = Path(log.directory)
+    plan = plan_settlement(log)
+    if plan or has_leftovers(directory):
+        session.begin_changes()
+        apply_settlement(directory, plan)
+        remove_leftovers(directory)
+        log.refresh()
+
+
 def refuse_interrupted(log: Log) -> None:
-    """Refuse a log in which a replacement of segments was interrupted."""
+    """Refuse to copy a log in which a replacement of segments was interrupted: a copy has only what is settled."""
     for entry in log.store.list(log.directory):
         name = parse_segment_file(entry.name)
         if name is not None and name.state in (FileState.SWAP, FileState.CLEANED):
@@ -137,7 +151,7 @@ class Passes(Protocol):
     def find_keys(self, folder: Callable[[], Path]) -> tuple[Any, list[TransactionRows]]:
         """Pass 1: what pass 2 looks keys up in, and the transactional batches of the log."""
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Any) -> Iterator[Rewritten]:
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Any) -> Generator[Rewritten]:
         """Pass 2 over one group, in order."""
 
 
@@ -170,11 +184,11 @@ class _Work:
         totals = Totals()
         with round_.phase("rewrite", sum(segment.size for segment in round_.segments)):
             for group in round_.groups:
-                results = self.passes.rewrite(group, rules, latest)
-                if self._request.dry_run:
-                    self._count(results, totals)
-                    continue
-                new, counts = write_group(round_, group, rules, results, self._target)
+                with closing(self.passes.rewrite(group, rules, latest)) as results:
+                    if self._request.dry_run:
+                        self._count(results, totals)
+                        continue
+                    new, counts = write_group(round_, group, rules, results, self._target)
                 old = [] if self._request.output is not None else [segment.base_offset for segment in group]
                 replace_segments(self._target, [new.base_offset], old)
                 totals.counts += counts

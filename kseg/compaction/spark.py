@@ -7,7 +7,7 @@ the offsets of superseded records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +100,7 @@ class SparkPasses:
         self.key_count = sum(row["keys"] for row in rows)
         return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Iterator[Rewritten]:
+    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Generator[Rewritten]:
         """Pass 2 over one group, in order."""
         pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
         tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]

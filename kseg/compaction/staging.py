@@ -19,21 +19,33 @@ NONCE: Final = "nonce"
 
 @contextmanager
 def staging(directory: Path) -> Iterator[Path]:
-    """Make a folder for this run and take it away at the end; those of runs that died go first."""
+    """Make a folder for this run and take it away at the end; so do those of runs that died."""
     side = directory / SIDE_DIR
-    is_new = not side.exists()
-    durable.make_dir(side, exist_ok=True)
-    for left in side.glob(PREFIX + "*"):
-        _remove(left)
     folder = side / f"{PREFIX}{uuid.uuid4().hex}"
-    durable.make_dir(folder)
+    remove_leftovers(directory)
     try:
+        durable.make_dir(side, exist_ok=True)
+        durable.make_dir(folder)
         yield folder
     finally:
+        remove_leftovers(directory)
+
+
+def has_leftovers(directory: Path) -> bool:
+    """Whether a run that died has left its folder."""
+    side = directory / SIDE_DIR
+    return side.is_dir() and (any(side.glob(PREFIX + "*")) or not any(side.iterdir()))
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Take the folders of runs away, and the hidden one around them if there is nothing else in it."""
+    side = directory / SIDE_DIR
+    if not side.is_dir():
+        return
+    for folder in side.glob(PREFIX + "*"):
         _remove(folder)
-        if is_new:
-            with suppress(StorageError):  # somebody put something there meanwhile
-                durable.remove_dir(side)
+    with suppress(StorageError):  # others keep things there too
+        durable.remove_dir(side)
 
 
 def _remove(folder: Path) -> None:
