@@ -26,7 +26,7 @@ from kseg.errors import (
 from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
-    from kseg import compaction
+    from kseg import compaction, tiering
     from kseg.compaction.config import CleanerConfig
     from kseg.datasource import schema_registry
     from kseg.datasource.scan import scan
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kseg.exporting.report import ExportReport
     from kseg.log.config import LogConfig
     from kseg.log.damage import Damage
-    from kseg.log.logdir import LogDir, open_dir
-    from kseg.log.partition import Log, open_log
+    from kseg.log.logdir import LogDir
+    from kseg.log.partition import Log
     from kseg.log.writer import LogWriter, append_to, create_log
     from kseg.recovery.job import recover, truncate, undo_repair
     from kseg.recovery.report import RecoveryReport, TruncationReport
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kseg.retention.report import RetentionReport
     from kseg.verification.job import verify
     from kseg.verification.report import VerifyReport
+    from kseg.tiering.reading import open_dir, open_log
 
 __version__ = "0.1.0"
 
@@ -89,6 +90,7 @@ __all__ = [
     "truncate",
     "undo_repair",
     "verify",
+    "tiering",
 ]
 
 _HOMES = {
@@ -116,6 +118,12 @@ _HOMES = {
     "truncate": "kseg.recovery.job",
     "undo_repair": "kseg.recovery.job",
     "verify": "kseg.verification.job",
+    "open_dir": "kseg.tiering.reading",
+    "open_log": "kseg.tiering.reading",
+    "retain": "kseg.retention.job",
+    "scan": "kseg.datasource.scan",
+    "schema_registry": "kseg.datasource",
+    "tiering": "kseg",
 }
 
 

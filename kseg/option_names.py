@@ -11,16 +11,14 @@ CHOOSERS: Final = ("subscribe", "subscribePattern", "assign")
 STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
-_NOT_YET: Final = ("remote", "remoteKeys")
 _OPTIONS: Final = (
     *CHOOSERS,
     *STREAM_ONLY,
     *ENDING,
-    *_NOT_YET,
     *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy"),
     *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "kafka.isolation.level"),
     *("auto.offset.reset", "columns", "corrupt", "maxBytesPerTask", "maxReadBytesPerSecond", "readPastHighWatermark"),
-    *("view", "path", "paths"),
+    *("view", "path", "paths", "remote", "remoteKeys"),
 )
 _BY_LOWER_NAME: Final = {name.lower(): name for name in _OPTIONS}
 _BROKER_ONLY: Final = frozenset(
@@ -63,9 +61,6 @@ def sort_options(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]
             raise OptionError(f"unknown option {key!r}; did you mean {suggestion!r}?")
         else:
             ignored.append(key)
-    for name in _NOT_YET:
-        if name in given:
-            raise OptionError(f"option {name} is not available in this version: logs are read from the paths alone")
     return given, ignored
 
 

@@ -176,3 +176,16 @@ def _parse_json(option: str, text: str, allowed: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise wrong(option, text, f"it must be {allowed} ({error})") from None
+
+
+def parse_key_files(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Key files: `id=private-key-file,...`; the text is in no error, for the case that it is a key itself."""
+    files: dict[str, str] = {}
+    for part in text.split(","):
+        key_id, equals, path = part.strip().partition("=")
+        if not key_id or not equals or not path or "-----" in path or "\n" in path:
+            raise OptionError(f"option {name} must be id=private-key-file,...: files, never keys themselves")
+        if key_id in files:
+            raise OptionError(f"option {name} names key {key_id!r} twice")
+        files[key_id] = path
+    return tuple(sorted(files.items()))

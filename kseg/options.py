@@ -49,6 +49,7 @@ from kseg.option_values import (
     parse_choice,
     parse_duration_ms,
     parse_int,
+    parse_key_files,
     parse_names,
     parse_size,
     parse_strings,
@@ -95,6 +96,8 @@ class SourceOptions:
         subscribe: Topics by name; of this, `subscribe_pattern` (Java's regular expressions, found anywhere in a name)
             and `assign` at most one is set.
         starting_no_match: What holds where no record is at or after a starting time.
+        remote: The URI of a tier, read behind the local logs; where no path is given, the tier alone is read.
+        remote_keys: Ids and files of the private keys that the tier is encrypted for.
         ignored: Options that do nothing here, by the names that were given.
         notes: What a user should be told once, a sentence each.
     """
@@ -121,6 +124,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    remote: str | None = None
+    remote_keys: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -170,6 +175,8 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         max_offsets_per_trigger=per_trigger[0] if streaming else None,
         min_offsets_per_trigger=per_trigger[1] if streaming else None,
         max_trigger_delay_ms=per_trigger[2] if streaming else DEFAULT_MAX_TRIGGER_DELAY_MS,
+        remote=given.get("remote"),
+        remote_keys=parse_key_files("remoteKeys", given["remoteKeys"]) if "remoteKeys" in given else (),
         ignored=tuple(ignored),
         notes=_notes(given, ignored, streaming=streaming),
     )
@@ -232,6 +239,10 @@ def _per_trigger(given: Mapping[str, str]) -> tuple[int | None, int | None, int]
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "remote" in given and not given["remote"].strip():
+        raise OptionError("option remote is empty; it must be the URI of a tier")
+    if not {"path", "paths"} & given.keys() and "remote" in given:
+        return (given["remote"],)
     paths: tuple[str, ...] = (given["path"],) if "path" in given else ()
     if "paths" in given:
         paths += parse_strings("paths", given["paths"])

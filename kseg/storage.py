@@ -31,13 +31,23 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteCopy:
+    """Where a segment's file is in a tier behind the local log, and what is known of the segment without reading it."""
+
+    path: str
+    next_offset: int | None = None
+    max_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or directory of a store."""
+    """A file or directory of a store; `remote` is set where a listing shows a file that a tier holds."""
 
     name: str
     size: int
     mtime_ms: int
     is_dir: bool
+    remote: RemoteCopy | None = None
 
 
 Entries = list[Entry]

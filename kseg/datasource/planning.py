@@ -12,6 +12,7 @@ from kseg.log.ranges import PartitionRange, describe_withheld, resolve_ranges
 from kseg.log.select import select_logs
 from kseg.log.walk import ReadOptions
 from kseg.options import SourceOptions
+from kseg.tiering.reading import store_opener
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 def plan_read(options: SourceOptions) -> list[list[Split]]:
     """The tasks of a batch read: choose the logs, settle their ranges of offsets, cut these into splits."""
     warn_once(options)
-    logs = select_logs(options.paths, options)
+    logs = select_logs(options.paths, options, store_opener(options))
     resolved = resolve_ranges(options, logs)
     for loss in resolved.losses:
         logger.warning("%s", loss)

@@ -31,7 +31,6 @@ from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.datasource.worker import begin_task
 from kseg.errors import DataLossError, LogError
-from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
 from kseg.log.plan import read_splits
 from kseg.log.ranges import (
@@ -46,6 +45,7 @@ from kseg.log.ranges import (
 from kseg.log.select import partition_of, select_logs
 from kseg.option_values import MAX_INT64
 from kseg.options import ALL_EARLIEST, LATEST, AtOffsets, SourceOptions, Start
+from kseg.tiering.reading import all_logs, store_opener
 from kseg.types import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,9 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts; asked for again, the answer is the same."""
         if self._initial is None:
-            logs = select_logs(self._options.paths, self._options)  # what is named must be there, in a new query
+            logs = select_logs(
+                self._options.paths, self._options, store_opener(self._options)
+            )  # what is named must be there, in a new query
             self._initial = resolve_starts(self._options, logs)
             self._must_pin = not _is_fixed(self._options.starting)
         return to_json(self._initial)
@@ -163,10 +165,10 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             warn_once(options)
             self._warned = True
         try:
-            return select_logs(options.paths, options)
+            return select_logs(options.paths, options, store_opener(options))
         except LogError as error:
             logger.debug("looking for what is left: %s", error)
-        there = {partition_of(log) for path in options.paths for log in open_dir(path)}
+        there = {partition_of(log) for log in all_logs(options)}
         topics = {tp.topic for tp in there}
         if options.subscribe is not None:
             options = replace(options, subscribe=tuple(topic for topic in options.subscribe if topic in topics))
@@ -174,7 +176,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = replace(options, assign=options.assign & there)
         if not there or options.subscribe == () or options.assign == frozenset():
             return []
-        return select_logs(options.paths, options)
+        return select_logs(options.paths, options, store_opener(options))
 
     def _ends(self, begun: Offsets, logs: Sequence[Log], shown: Offsets) -> Offsets:
         """Where each partition could be read up to; what is gone keeps its place."""

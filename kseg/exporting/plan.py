@@ -13,6 +13,7 @@ from kseg.log.plan import Split
 from kseg.log.ranges import Loss, PartitionRange, resolve_ranges
 from kseg.log.select import partition_of, select_logs
 from kseg.options import SourceOptions
+from kseg.tiering.reading import store_opener
 from kseg.types import TopicPartition
 
 
@@ -53,7 +54,7 @@ def plan_export(options: SourceOptions, settings: ExportSettings, last: Manifest
         DataLossError: Offsets that come next are gone, and `failOnDataLoss` is set.
         LogError: A topic was deleted and made again since it was exported.
     """
-    logs = select_logs(options.paths, options)
+    logs = select_logs(options.paths, options, store_opener(options))
     resume: dict[TopicPartition, int] = {}
     for log in logs:
         place = None if last is None else last.places.get(partition_of(log))

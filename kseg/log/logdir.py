@@ -119,7 +119,7 @@ def _find_partitions(
 
 
 def open_dir(path: str | os.PathLike[str], *, max_batch_bytes: int | None = None) -> LogDir:
-    """Open a log directory, a backup of one, or a tree of them, for reading."""
+    """Open a log directory, a backup of one, or a tree of them, for reading; `kseg.open_dir` knows tiers too."""
     store, directory = open_store(path)
     options = ReadOptions() if max_batch_bytes is None else ReadOptions(max_batch_bytes=max_batch_bytes)
     return LogDir(store, directory, options=options)

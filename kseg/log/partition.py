@@ -307,6 +307,23 @@ def _index(name: str, value: SupportsIndex) -> int:
 _CACHED = frozenset(name for name, value in vars(Log).items() if isinstance(value, functools.cached_property))
 
 
+def read_options(
+    max_batch_bytes: int | None = None,
+    max_bytes_per_second: float | None = None,
+    *,
+    drop_page_cache: bool = False,
+) -> ReadOptions:
+    """How bytes are read, as a caller in Python says it."""
+    limit = MAX_BATCH_BYTES if max_batch_bytes is None else _index("max_batch_bytes", max_batch_bytes)
+    if limit < 1:
+        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
+    return ReadOptions(
+        max_batch_bytes=limit,
+        max_bytes_per_second=max_bytes_per_second,
+        drop_page_cache=drop_page_cache,
+    )
+
+
 def open_log(
     path: str | os.PathLike[str],
     *,
@@ -314,21 +331,7 @@ def open_log(
     max_bytes_per_second: float | None = None,
     drop_page_cache: bool = False,
 ) -> Log:
-    """Open one partition for reading: a directory such as `data/orders-0`, by path or URI (s3://, gs://, abfs://, file://).
-
-    Args:
-        max_batch_bytes: The largest batch that is read, compressed or not (128 MiB unless told).
-        max_bytes_per_second: A limit on what is read.
-        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives a
-            backfill.
-    """
+    """Open one partition directory for reading; `kseg.open_log` knows tiers too."""
     store, directory = open_store(path)
-    limit = MAX_BATCH_BYTES if max_batch_bytes is None else _index("max_batch_bytes", max_batch_bytes)
-    if limit < 1:
-        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
-    options = ReadOptions(
-        max_batch_bytes=limit,
-        max_bytes_per_second=max_bytes_per_second,
-        drop_page_cache=drop_page_cache,
-    )
+    options = read_options(max_batch_bytes, max_bytes_per_second, drop_page_cache=drop_page_cache)
     return Log(store, directory, options=options)

@@ -228,14 +228,19 @@ def read_split(
 def _open_planned(split: Split) -> RandomFile:
     """Open the file that a split was planned on."""
     path = split.path
+    is_copy = False
     try:
         file = split.store.open(path)
     except StorageError as error:
-        if error.missing:
+        if not error.missing:
+            raise
+        open_copy = getattr(split.store, "open_copy", None)  # a store with a tier behind it may have it there by now
+        copy_of_it: RandomFile | None = None if open_copy is None else open_copy(path)
+        if copy_of_it is None:
             raise LogError("the segment vanished since the read was planned", path=path, hint=RELOAD_HINT) from error
-        raise
+        file, is_copy = copy_of_it, True
     try:
-        is_other = file.identity != split.identity or file.size < split.end_position
+        is_other = (not is_copy and file.identity != split.identity) or file.size < split.end_position
         if is_other or _digest(file, split.digest_size) != split.digest:
             raise LogError("the segment was replaced since the read was planned", path=path, hint=RELOAD_HINT)
     except BaseException:

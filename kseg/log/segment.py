@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -47,13 +48,20 @@ class Segment:
     is_last: bool = False
     options: ReadOptions = field(default_factory=ReadOptions)
     limiter: RateLimiter | None = None
-    tier: str = "local"
     ceiling: int | None = None
 
     @property
     def path(self) -> str:
         """The log file."""
-        return self.store.join(self.directory, self.files[FileKind.LOG].name)
+        return self._path_of(self.files[FileKind.LOG])
+
+    @property
+    def tier(self) -> Literal["local", "remote"]:
+        """Whether the files are in the partition's directory or in a tier behind it."""
+        return "local" if self.files[FileKind.LOG].remote is None else "remote"
+
+    def _path_of(self, entry: Entry) -> str:
+        return self.store.join(self.directory, entry.name) if entry.remote is None else entry.remote.path
 
     @property
     def size(self) -> int:
@@ -103,6 +111,9 @@ class Segment:
         Raises:
             FormatError: There is damage that a crash while appending does not explain, and no way to see behind it.
         """
+        remote = self.files[FileKind.LOG].remote
+        if remote is not None and remote.next_offset is not None:
+            return remote.next_offset, self.size, None  # it was closed before it was copied
         with self.open() as file:
             start = self.checked_position(file, *self._last_entry())
             if self.options.skip_damage:
@@ -155,6 +166,9 @@ class Segment:
         What the time index says; and of the segment that is appended to, whose index lags behind, also what the
         batches behind its last entry say.
         """
+        remote = self.files[FileKind.LOG].remote
+        if remote is not None and remote.max_timestamp is not None:
+            return remote.max_timestamp
         timestamp, offset = self.time_index.last_entry
         if timestamp >= 0 and not self.is_last:
             return timestamp
@@ -197,7 +211,9 @@ class Segment:
         if not self.size:
             return False
         try:
-            return FileKind.OFFSET_INDEX not in self.files or bool(self.txn_index.check(self.base_offset))
+            if FileKind.OFFSET_INDEX not in self.files or self.tier == "remote":  # a copy is not fetched to be checked
+                return FileKind.OFFSET_INDEX not in self.files
+            return bool(self.txn_index.check(self.base_offset))
         except IndexFileError:
             return True
 
@@ -280,7 +296,7 @@ class Segment:
         entry = self.files.get(kind)
         if entry is None:
             return b"", self.store.join(self.directory, f"{self.base_offset:020d}{kind.value}")
-        path = self.store.join(self.directory, entry.name)
+        path = self._path_of(entry)
         if entry.size > MAX_SIDECAR_BYTES:
             raise IndexFileError(f"{entry.size} bytes are too many for an index", path=path)
         return self.store.read(path, MAX_SIDECAR_BYTES), path
@@ -320,7 +336,7 @@ class Segment:
         size = self.files[FileKind.OFFSET_INDEX].size
         if "offset_index" in self.__dict__ or self.tier != "local" or size <= PROBE_ENTRIES * ENTRY_SIZE:
             return _search(self.offset_index, offset)
-        path = self.store.join(self.directory, self.files[FileKind.OFFSET_INDEX].name)
+        path = self._path_of(self.files[FileKind.OFFSET_INDEX])
         try:
             file = self.store.open(path)
         except StorageError as error:

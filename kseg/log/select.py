@@ -26,10 +26,11 @@ from kseg.log.partition import Log
 from kseg.log.walk import ReadOptions
 from kseg.option_values import format_partitions
 from kseg.options import SourceOptions, compile_topic_pattern
-from kseg.storage import Entry, open_store
+from kseg.storage import Entry, Store, open_store
 from kseg.types import TopicPartition
 
 Path = str | os.PathLike[str]
+StoreOpener = Callable[[Path], tuple[Store, str]]
 Wanted = Callable[[TopicPartition], bool]
 
 LIST_HINT: Final = "'kseg ls' lists what there is"
@@ -43,12 +44,15 @@ def partition_of(log: Log) -> TopicPartition:
     return TopicPartition(log.topic, log.partition)
 
 
-def select_logs(paths: Sequence[Path], options: SourceOptions) -> list[Log]:
+def select_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreOpener = open_store) -> list[Log]:
     """Find the logs to read, one for each partition, by topic and partition.
 
     With `subscribe` and `assign` any topic may be named, internal ones too. A pattern passes over what Kafka calls
     internal, and may find nothing. With none of the three every topic that is there is read, except the internal ones,
     unless a path is itself the directory of such a partition.
+
+    Args:
+        open_path: Chooses the store for a path; that of tiers is `kseg.tiering.reading.store_opener`.
 
     Raises:
         LogError: A topic or partition that is named is not there, nothing is there at all, or two incarnations of a
@@ -59,7 +63,7 @@ def select_logs(paths: Sequence[Path], options: SourceOptions) -> list[Log]:
     read_options = ReadOptions(
         max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail"
     )
-    found = _find(paths, read_options, wanted)
+    found = _find(paths, read_options, wanted, open_path)
     if options.subscribe is None and options.subscribe_pattern is None and options.assign is None:
         given = {open_store(path)[1].rstrip("/") for path in paths}
         chosen = [log for log in found if log.topic not in INTERNAL_TOPICS or log.directory in given]
@@ -125,7 +129,9 @@ def _wanted(options: SourceOptions) -> Wanted:
     return lambda tp: True
 
 
-def _find(paths: Sequence[Path], read_options: ReadOptions, wanted: Wanted) -> list[Log]:
+def _find(
+    paths: Sequence[Path], read_options: ReadOptions, wanted: Wanted, open_path: StoreOpener = open_store
+) -> list[Log]:
     """Every partition below the paths, each directory once, in the order of the paths."""
     if isinstance(paths, str | os.PathLike):
         raise OptionError(f"paths is a list of paths, got {os.fspath(paths)!r}")
@@ -133,7 +139,7 @@ def _find(paths: Sequence[Path], read_options: ReadOptions, wanted: Wanted) -> l
         raise OptionError("no path is given; load(path) takes a log directory, a topic's folder or a partition")
     found: list[Log] = []
     for path in paths:
-        store, directory = open_store(path)
+        store, directory = open_path(path)
         directory = directory.rstrip("/") or "/"
         tree = LogDir(store, directory, options=read_options)
         logs = tree.partitions

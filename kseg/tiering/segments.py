@@ -1,0 +1,149 @@
+"""Which of the segments in a tier are a partition's log: complete ones, and of several over the same offsets the valid.
+
+A broker's `__remote_log_metadata` knows best: what is not finished there, or is being deleted, does not count. Without
+it, of uploads that overlap those count whose leader epochs are on the partition's lineage; of equals the longest, then
+the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from kseg.index.epoch import EpochStart
+from kseg.tiering.layout import Layout, PlainPart, RemoteName
+from kseg.tiering.metadata_topic import KnownSegment
+
+Epochs: TypeAlias = "tuple[EpochStart, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSegment:
+    """A complete upload of a segment.
+
+    Attributes:
+        directory: Where its objects are.
+        size: Bytes of the log.
+        sidecars: Sizes of the other parts that are there.
+        next_offset: The offset behind it, None where neither manifest nor metadata tell.
+        leader_epochs: Epochs inside the segment, None where neither manifest nor metadata tell.
+    """
+
+    name: RemoteName
+    layout: Layout
+    directory: str
+    size: int
+    mtime_ms: int
+    sidecars: Mapping[PlainPart, int]
+    next_offset: int | None = None
+    max_timestamp: int | None = None
+    leader_epochs: Epochs | None = None
+    event_timestamp_ms: int = -1
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset."""
+        return self.name.start_offset
+
+
+def choose_segments(
+    found: Sequence[RemoteSegment],
+    known: Mapping[str, KnownSegment] | None,
+    *,
+    lineage: Callable[[], Epochs],
+    epochs_of: Callable[[RemoteSegment], Epochs],
+) -> list[RemoteSegment]:
+    """The segments that are the log, by start offset; no two have the same.
+
+    Args:
+        known: What `__remote_log_metadata` says of the partition, by segment id; None where it says nothing.
+        lineage: Gives the partition's leader epochs; asked only where uploads overlap.
+        epochs_of: Gives the leader epochs of a segment; asked only where uploads overlap.
+    """
+    if known is not None:
+        finished = {segment_id: told for segment_id, told in known.items() if told.is_finished}
+        found = [_informed(s, finished[s.name.segment_id]) for s in found if s.name.segment_id in finished]
+    ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset))
+    clashing = _overlapping(ordered)
+    if clashing:
+        epochs = lineage()
+        ordered = [
+            segment
+            for i, segment in enumerate(ordered)
+            if i not in clashing or is_on_lineage(epochs_of(segment), segment.next_offset, epochs)
+        ]
+    return _without_duplicates(ordered)
+
+
+def _informed(segment: RemoteSegment, told: KnownSegment) -> RemoteSegment:
+    return replace(
+        segment,
+        next_offset=told.end_offset + 1,
+        max_timestamp=told.max_timestamp_ms,
+        leader_epochs=told.leader_epochs,
+        event_timestamp_ms=told.event_timestamp_ms,
+    )
+
+
+def _with_ends(ordered: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+    """Fill in what nobody tells: a segment ends where the next one starts."""
+    starts = sorted({segment.start_offset for segment in ordered})
+    following = dict(zip(starts, [*starts[1:], None], strict=True))
+    return [
+        segment if segment.next_offset is not None else replace(segment, next_offset=following[segment.start_offset])
+        for segment in ordered
+    ]
+
+
+def _overlapping(ordered: Sequence[RemoteSegment]) -> set[int]:
+    """Places of the segments that share offsets with another."""
+    clashing: set[int] = set()
+    widest = 0
+    for i in range(1, len(ordered)):
+        end = ordered[widest].next_offset
+        if end is None or ordered[i].start_offset < end:
+            clashing |= {widest, i}
+        if end is not None and (ordered[i].next_offset or 2**63) > end:
+            widest = i
+    return clashing
+
+
+def _without_duplicates(ordered: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+    """Drop segments whose offsets another one has too; of equals the latest stays."""
+    chosen: list[RemoteSegment] = []
+    best_first = sorted(
+        ordered, key=lambda s: (s.start_offset, -(s.next_offset or 2**63), -s.event_timestamp_ms, -s.mtime_ms, s.name)
+    )
+    for segment in best_first:
+        end = 2**63 if segment.next_offset is None else segment.next_offset
+        if not chosen or end > (chosen[-1].next_offset or 2**63):
+            chosen.append(segment)
+    return chosen
+
+
+def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> bool:
+    """Whether a segment was written by leaders whose history is the partition's own, as Kafka decides it.
+
+    Args:
+        epochs: The segment's epochs, the first one from its start offset on.
+        next_offset: The offset behind the segment.
+        lineage: The partition's epochs; those before its log start may be gone.
+    """
+    written = [e for i, e in enumerate(epochs) if i + 1 == len(epochs) or epochs[i + 1].start_offset > e.start_offset]
+    if not written or not lineage:
+        return True
+    starts = dict(lineage)
+    following = dict(zip([e.epoch for e in lineage], [*lineage[1:], None], strict=True))
+    for i, (epoch, offset) in enumerate(written):
+        if epoch < lineage[0].epoch:
+            continue
+        if epoch not in starts or (i == 0 and offset < starts[epoch] and epoch != lineage[0].epoch):
+            return False
+        after = following[epoch]
+        if i + 1 < len(written):
+            if after != written[i + 1]:
+                return False
+        elif after is not None and next_offset is not None and next_offset > after.start_offset:
+            return False
+    return True

@@ -1,0 +1,313 @@
+"""A tier: the partitions and segments that an object store holds in one of the two layouts, and their files.
+
+Whatever the layout, a segment shows itself as the files of the `plain` one: `<stem>.log`, `<stem>.index` and so on,
+each with the bytes that a broker had on its disk. So paths of a tier name one upload for good: two uploads of the same
+offsets have different ids.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+import threading
+import urllib.parse
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kseg.errors import FormatError, LogError, OptionError, StorageError, TruncatedError
+from kseg.index.epoch import EpochStart, LeaderEpochs
+from kseg.storage import Entry, RandomFile, open_store
+from kseg.tiering.chunk_file import ChunkFile
+from kseg.tiering.chunks import Transform
+from kseg.tiering.crypto import OVERHEAD, KeyRing
+from kseg.tiering.layout import (
+    PLAIN_ROOT,
+    ChunkedPart,
+    Part,
+    PartitionPlace,
+    PlainPart,
+    RemoteName,
+    parse_chunked_dir,
+    parse_object,
+    parse_plain_dir,
+)
+from kseg.tiering.manifest import MAX_MANIFEST_BYTES, SegmentManifest, Slice
+from kseg.tiering.segments import RemoteSegment
+
+MAX_DEPTH: Final = 6  # of directories between the URI and a partition's objects
+INDEX_CACHE_BYTES: Final = 64 << 20
+THREADS: Final = 16  # that fetch manifests
+_OBJECT_NAME = re.compile(r"[0-9]{20,}-[A-Za-z0-9_-]{22}\.[a-z_-]+")
+_SECRETS = re.compile(r"key|secret|token|password|signature|\bsig\b", re.IGNORECASE)
+_FSCK_HINT: Final = "'kseg fsck' lists what a tier lacks"
+
+
+@dataclass(frozen=True, slots=True)
+class TierPartition:
+    """A directory of the tier that holds one partition's objects."""
+
+    place: PartitionPlace
+    directory: str
+
+
+def is_object_path(path: str) -> bool:
+    """Whether a path names a segment's file in a tier, by its last part."""
+    return _OBJECT_NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def place_of(path: str) -> PartitionPlace | None:
+    """Which partition's objects a directory holds, by its name and its parent's; None where it is no such directory."""
+    parent, _, name = path.rstrip("/").rpartition("/")
+    parent_name = parent.rpartition("/")[2]
+    if parent_name == PLAIN_ROOT:
+        return parse_plain_dir(name)
+    return parse_chunked_dir(parent_name, name)
+
+
+@functools.lru_cache(maxsize=8)
+def _open_tier(uri: str, keys: tuple[tuple[str, str], ...], allow_shared: bool) -> Tier:
+    return Tier(uri, KeyRing(dict(keys), allow_shared=allow_shared))
+
+
+def open_tier(uri: str, keys: KeyRing | None = None) -> Tier:
+    """The tier of a URI; the same one for the same keys, so that what was fetched is kept."""
+    keys = keys or KeyRing()
+    return _open_tier(uri, tuple(sorted(keys.files.items())), keys.allow_shared)
+
+
+def check_uri(uri: str) -> None:
+    """Refuse a URI that carries a secret: URIs are shown in plans, logs and errors."""
+    parts = urllib.parse.urlsplit(uri) if "://" in uri else None
+    names = urllib.parse.parse_qs(parts.query) if parts is not None else {}
+    if parts is not None and (parts.password or any(_SECRETS.search(name) for name in names)):
+        raise OptionError(
+            "the tier's URI holds a secret, which plans and logs would show",
+            hint="give credentials by the environment or a profile of the store",
+        )
+
+
+class Tier:
+    """An object store with segments in it; what was fetched of manifests and indexes is kept in memory."""
+
+    def __init__(self, uri: str, keys: KeyRing | None = None) -> None:
+        check_uri(uri)
+        self.uri = uri
+        self.keys = keys or KeyRing()
+        self.store, root = open_store(uri)
+        self.root = root.rstrip("/") or "/"
+        self._lock = threading.Lock()
+        self._manifests: dict[str, tuple[object, SegmentManifest]] = {}
+        self._transforms: dict[str, Transform] = {}
+        self._indexes: OrderedDict[str, bytes] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"Tier({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_tier, (self.uri, self.keys)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> list[TierPartition]:
+        """The partitions that the tier holds, by topic and number."""
+        found = sorted(self._walk(self.root, MAX_DEPTH), key=lambda item: (item.place.topic_partition, item.directory))
+        if not found and self.store.stat(self.root) is None:
+            error = StorageError("there is no such tier", path=self.uri)
+            error.missing = True
+            raise error
+        return found
+
+    def _walk(self, path: str, depth: int) -> Iterator[TierPartition]:
+        place = place_of(path)
+        if place is not None:
+            yield TierPartition(place, path)
+        elif depth:
+            try:
+                entries = self.store.list(path)
+            except StorageError as error:
+                if not error.missing:
+                    raise
+                return
+            for entry in entries:
+                if entry.is_dir and not entry.name.startswith("."):
+                    yield from self._walk(posixpath.join(path, entry.name), depth - 1)
+
+    def segments(self, partition: TierPartition) -> list[RemoteSegment]:
+        """The complete uploads of a partition, by name; what lacks its manifest or an index is none."""
+        uploads: dict[RemoteName, dict[Part, Entry]] = {}
+        for entry in self.store.list(partition.directory):
+            parsed = None if entry.is_dir else parse_object(partition.place, entry.name)
+            if parsed is not None:
+                uploads.setdefault(parsed[0], {})[parsed[1]] = entry
+        if partition.place.layout == "plain":
+            needed = {PlainPart.LOG, PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX}
+            complete = {name: parts for name, parts in uploads.items() if needed <= parts.keys()}
+            return [_plain_segment(name, partition.directory, parts) for name, parts in sorted(complete.items())]
+        complete = {name: parts for name, parts in uploads.items() if ChunkedPart.MANIFEST in parts}
+        paths = {name: posixpath.join(partition.directory, name.stem) for name in complete}
+        jobs = [(paths[name], parts[ChunkedPart.MANIFEST]) for name, parts in complete.items()]
+        with ThreadPoolExecutor(min(max(len(jobs), 1), THREADS)) as pool:
+            manifests = dict(zip(complete, pool.map(lambda job: self._manifest(*job), jobs), strict=True))
+        return [
+            _chunked_segment(name, partition.directory, manifests[name], complete[name][ChunkedPart.MANIFEST])
+            for name in sorted(complete)
+        ]
+
+    def leader_epochs(self, segment: RemoteSegment) -> tuple[EpochStart, ...]:
+        """The partition's leader epochs up to the end of a segment, as they were when it was copied."""
+        if PlainPart.LEADER_EPOCHS not in segment.sidecars:
+            return ()
+        path = posixpath.join(segment.directory, segment.name.stem + PlainPart.LEADER_EPOCHS.value)
+        return LeaderEpochs.parse(self.read(path), path).entries
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> RandomFile:
+        """Open a segment's log, by the path that `is_object_path` knows; other files are read whole.
+
+        Raises:
+            StorageError: The segment is gone; `missing` is set.
+            LogError: Only a part of the segment is gone.
+            TruncatedError: The object is shorter or longer than the manifest says.
+        """
+        if _is_plain(path):
+            return self.store.open(path)
+        stem = path.removesuffix(ChunkedPart.LOG.value)
+        manifest = self._manifest(stem)
+        transform = self._transform(stem, manifest)
+        file = self._open_part(stem, ChunkedPart.LOG)
+        if file.size != manifest.chunk_index.stored_size:
+            file.close()
+            raise TruncatedError(
+                f"the object has {file.size} bytes, its manifest says {manifest.chunk_index.stored_size}",
+                path=path,
+                hint=_FSCK_HINT,
+            )
+        return ChunkFile(file, manifest.chunk_index, transform)
+
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """A segment's sidecar file, whole; kept in memory."""
+        with self._lock:
+            if path in self._indexes:
+                self._indexes.move_to_end(path)
+                return self._indexes[path][:limit]
+        if _is_plain(path):
+            self._keep({path: self.store.read(path)})
+        else:
+            self._keep(self._read_indexes(path))
+        with self._lock:
+            data = self._indexes.get(path)
+        if data is None:
+            error = StorageError("the segment has no such file", path=path)
+            error.missing = True
+            raise error
+        return data[:limit]
+
+    def _keep(self, files: dict[str, bytes]) -> None:
+        with self._lock:
+            self._indexes.update(files)
+            total = sum(len(data) for data in self._indexes.values())
+            while total > INDEX_CACHE_BYTES and len(self._indexes) > len(files):
+                total -= len(self._indexes.popitem(last=False)[1])
+
+    def _read_indexes(self, path: str) -> dict[str, bytes]:
+        """All indexes of a segment, in one fetch, by the path of each."""
+        stem = path.rpartition(".")[0]
+        manifest = self._manifest(stem)
+        transform = self._transform(stem, manifest)
+        with self._open_part(stem, ChunkedPart.INDEXES) as file:
+            stored = bytearray(min(file.size, manifest.indexes.size))
+            got = file.read_into(0, stored)
+        if got < manifest.indexes.size:
+            raise TruncatedError(
+                f"the object has {got} bytes, its manifest says {manifest.indexes.size}",
+                path=stem + ChunkedPart.INDEXES.value,
+                hint=_FSCK_HINT,
+            )
+        try:
+            return {
+                stem + part.value: transform.restore_index(memoryview(stored)[place.position : place.end])
+                for part, place in _slices(manifest).items()
+            }
+        except FormatError as error:
+            raise error.with_context(path=stem + ChunkedPart.INDEXES.value) from None
+
+    def _open_part(self, stem: str, part: ChunkedPart) -> RandomFile:
+        try:
+            return self.store.open(stem + part.value)
+        except StorageError as error:
+            if not error.missing or self.store.stat(stem + ChunkedPart.MANIFEST.value) is None:
+                raise
+            raise LogError(
+                "the object is missing, its manifest is there", path=stem + part.value, hint=_FSCK_HINT
+            ) from error
+
+    def _manifest(self, stem: str, entry: Entry | None = None) -> SegmentManifest:
+        """The manifest of a segment; read again where a listing shows that it was replaced."""
+        path = stem + ChunkedPart.MANIFEST.value
+        with self._lock:
+            kept = self._manifests.get(stem)
+        version = None if entry is None else (entry.size, entry.mtime_ms)
+        if kept is not None and version in (None, kept[0]):
+            return kept[1]
+        manifest = SegmentManifest.parse(self.store.read(path, MAX_MANIFEST_BYTES), path)
+        with self._lock:
+            self._manifests[stem] = (version, manifest)
+            self._transforms.pop(stem, None)
+        return manifest
+
+    def _transform(self, stem: str, manifest: SegmentManifest) -> Transform:
+        with self._lock:
+            kept = self._transforms.get(stem)
+        if kept is None:
+            encryption, path = manifest.encryption, stem + ChunkedPart.MANIFEST.value
+            kept = Transform(manifest.compression, None if encryption is None else self.keys.unwrap(encryption, path))
+            with self._lock:
+                self._transforms[stem] = kept
+        return kept
+
+
+def _is_plain(path: str) -> bool:
+    place = place_of(path.rpartition("/")[0])
+    return place is not None and place.layout == "plain"
+
+
+def _slices(manifest: SegmentManifest) -> dict[PlainPart, Slice]:
+    parts = (
+        PlainPart.OFFSET_INDEX,
+        PlainPart.TIME_INDEX,
+        PlainPart.SNAPSHOT,
+        PlainPart.LEADER_EPOCHS,
+        PlainPart.TXN_INDEX,
+    )
+    return dict(zip(parts, manifest.indexes, strict=False))
+
+
+def _plain_segment(name: RemoteName, directory: str, parts: dict[Part, Entry]) -> RemoteSegment:
+    sidecars = {PlainPart(part): entry.size for part, entry in parts.items() if part is not PlainPart.LOG}
+    log = parts[PlainPart.LOG]
+    return RemoteSegment(name, "plain", directory, log.size, log.mtime_ms, sidecars)
+
+
+def _chunked_segment(name: RemoteName, directory: str, manifest: SegmentManifest, entry: Entry) -> RemoteSegment:
+    extra = OVERHEAD if manifest.encryption is not None else 0
+    sidecars = {part: max(place.size - extra, 0) for part, place in _slices(manifest).items()}
+    size, told = manifest.chunk_index.original_file_size, manifest.metadata
+    if told is None:
+        return RemoteSegment(name, "chunked", directory, size, entry.mtime_ms, sidecars)
+    return RemoteSegment(
+        name,
+        "chunked",
+        directory,
+        size,
+        entry.mtime_ms,
+        sidecars,
+        told.end_offset + 1,
+        told.max_timestamp_ms,
+        told.leader_epochs,
+        told.event_timestamp_ms,
+    )
