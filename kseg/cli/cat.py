@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kseg.cli import template
-from kseg.cli.common import add_json, add_path, find_logs, parse_count, parse_time
+from kseg.cli.common import add_json, add_path, add_remote, find_logs, parse_count, parse_time
 from kseg.cli.render import DAMAGED, Output
 from kseg.cli.template import Template
 from kseg.cli.values import FORMAT_NAMES, as_text, shown
@@ -32,7 +32,7 @@ Render = Callable[[pa.RecordBatch], Iterator[bytes | dict[str, Any]]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a partition, or a log directory, by path or URI")
+    add_path(parser, "a partition, a log directory or a tier, by path or URI")
     parser.add_argument("--topic", metavar="T", help="this topic only")
     parser.add_argument(
         "--partition", metavar="P", type=parse_count, help="this partition only (default: all, in order)"
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument(f"--{name}-format", metavar="F", choices=FORMAT_NAMES, help=text)
     parser.add_argument("--headers", action="store_true", help="show headers in lines for people too")
+    add_remote(parser)
     add_json(parser)
 
 
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Print the records of each partition, one after the other."""
     columns, render = _renderer(args)
     left = args.limit
-    for log in find_logs(args.path, topic=args.topic, partition=args.partition):
+    for log in find_logs(args, topic=args.topic, partition=args.partition):
         records = _read(log.past_damage if args.corrupt == "skip" else log, args, columns, out)
         for batch in records:
             shown_rows = batch if left is None else batch.slice(0, left)

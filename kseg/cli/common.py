@@ -9,8 +9,12 @@ import sys
 from typing import Final
 
 from kseg.errors import LogError, OptionError
-from kseg.log.logdir import open_dir
-from kseg.log.partition import Log, open_log
+from kseg.log.logdir import LogDir
+from kseg.log.partition import Log
+from kseg.option_values import parse_key_files
+from kseg.storage import Store
+from kseg.tiering.crypto import KeyRing
+from kseg.tiering.reading import open_tiered_store
 
 MAX_NUMBER: Final = 2**63 - 1
 _EPOCH_MS = re.compile(r"[0-9]+")
@@ -27,6 +31,24 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_path(parser: argparse.ArgumentParser, text: str) -> None:
     """Declare the path that every verb takes."""
     parser.add_argument("path", metavar="PATH", help=text)
+
+
+def add_remote(parser: argparse.ArgumentParser) -> None:
+    """Declare the tier behind the local log."""
+    parser.add_argument("--remote", metavar="URI", help="the tier that holds the older segments, read as one log")
+    parser.add_argument(
+        "--remote-keys", metavar="ID=FILE,...", help="private key files, for segments that are encrypted"
+    )
+
+
+def key_ring(args: argparse.Namespace) -> KeyRing:
+    """The keys of the tier that the arguments name."""
+    return KeyRing(dict(parse_key_files("--remote-keys", args.remote_keys)) if args.remote_keys else None)
+
+
+def open_path(args: argparse.Namespace) -> tuple[Store, str]:
+    """The store of the path, with the tier behind it where one is given."""
+    return open_tiered_store(args.path, args.remote, key_ring(args))
 
 
 def parse_time(text: str) -> int:
@@ -51,28 +73,29 @@ def parse_count(text: str) -> int:
     return number
 
 
-def find_logs(path: str, *, topic: str | None = None, partition: int | None = None) -> list[Log]:
-    """The partitions at a path, by topic and number: a partition directory, a log directory, or a tree of them.
+def find_logs(args: argparse.Namespace, *, topic: str | None = None, partition: int | None = None) -> list[Log]:
+    """The partitions at a path, by topic and number: a partition directory, a log directory, a tree of them, a tier.
 
     Raises:
         OptionError: There is none, or none of the topic and partition that were asked for.
     """
-    log_dir = open_dir(path)
-    found = log_dir.partitions or _unnamed(path)
+    store, directory = open_path(args)
+    log_dir = LogDir(store, directory)
+    found = log_dir.partitions or _unnamed(store, directory)
     for problem in log_dir.problems:
         print(f"kseg: {problem}", file=sys.stderr)
     if not found:
-        raise OptionError(f"no partitions in {path}")
+        raise OptionError(f"no partitions in {args.path}")
     wanted = [log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)]
     if not wanted:
         what = "-".join(str(part) for part in (topic, partition) if part is not None)
-        raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")
+        raise OptionError(f"no {what} in {args.path}", hint="'kseg ls' lists what there is")
     return wanted
 
 
-def _unnamed(path: str) -> list[Log]:
+def _unnamed(store: Store, directory: str) -> list[Log]:
     """A directory of segments whose name does not tell its topic, such as a copy of one partition."""
     try:
-        return [open_log(path)]
+        return [Log(store, directory)]
     except LogError:
         return []

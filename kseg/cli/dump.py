@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kseg.cli.common import add_json, add_path
+from kseg.cli.common import add_json, add_path, add_remote, key_ring
 from kseg.cli.dump_batches import BatchPrinter
 from kseg.cli.dump_files import FORMATS, KNOWN_FILES, SegmentName, parse_segment_name, render
 from kseg.cli.render import Output
 from kseg.errors import OptionError, StorageError
 from kseg.log.names import METADATA_TOPIC, FileKind, FileState, parse_partition_dir, parse_segment_file
 from kseg.log.walk import ReadOptions
-from kseg.storage import Store, open_store
+from kseg.storage import Store
+from kseg.tiering.reading import open_any_file
+from kseg.tiering.tier import place_of
 
 EXAMPLE: Final = """example:
   kseg dump /var/lib/kafka/data/orders-0/00000000000000042000.log --records
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --records --json: add what control records and records of internal topics mean, as 'decoded' "
         "(text for people always has it)",
     )
+    add_remote(parser)
     add_json(parser)
 
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Show a file, or all log files of a partition."""
     if args.decode and not args.records:
         raise OptionError("--decode needs --records")
-    store, path = open_store(args.path)
+    store, path = open_any_file(args.path, args.remote, key_ring(args))
     entry = store.stat(path)
     if entry is None:
         raise StorageError("no such file or directory", path=args.path)
@@ -64,13 +67,18 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def _log_files(store: Store, directory: str) -> Iterator[tuple[str, SegmentName | None]]:
     """Every live .log file, by name; what a broker is replacing or deleting can be shown by its own name."""
-    names = [entry.name for entry in store.list(directory) if not entry.is_dir]
-    logs = [name for name in names if (file := parse_segment_file(name)) and file.kind is FileKind.LOG]
-    live = [name for name in logs if name.endswith(FileKind.LOG.value + FileState.LIVE.value)]
+    live = [
+        entry
+        for entry in store.list(directory)
+        if not entry.is_dir
+        and (file := parse_segment_file(entry.name)) is not None
+        and (file.kind, file.state) == (FileKind.LOG, FileState.LIVE)
+    ]
     if not live:
         raise OptionError(f"no .log file in {directory}", hint="give a partition directory, or a file")
-    for name in sorted(live):
-        yield store.join(directory, name), parse_segment_name(name)
+    for entry in sorted(live, key=lambda entry: entry.name):
+        path = store.join(directory, entry.name) if entry.remote is None else entry.remote.path
+        yield path, parse_segment_name(entry.name)
 
 
 def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
@@ -84,5 +92,9 @@ def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
 def _topic_of(path: str) -> str | None:
     if path.endswith(_CHECKPOINT):
         return METADATA_TOPIC
-    found = parse_partition_dir(Path(path).absolute().parent.name)
+    directory = str(Path(path).absolute().parent)
+    place = place_of(directory)
+    if place is not None:
+        return place.topic
+    found = parse_partition_dir(Path(directory).name)
     return None if found is None else found.topic_partition.topic

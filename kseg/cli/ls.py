@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from kseg.cli.common import add_json, add_path, find_logs
+from kseg.cli.common import add_json, add_path, add_remote, find_logs
 from kseg.cli.render import Output
 from kseg.errors import KsegError
 from kseg.log.partition import Log
@@ -40,16 +40,17 @@ _SEGMENTS: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a log directory, a tree of them or one partition, by path or URI")
+    add_path(parser, "a log directory, a tree of them, one partition or a tier, by path or URI")
     parser.add_argument("--topic", metavar="T", help="this topic only")
     parser.add_argument("--segments", action="store_true", help="a line for each segment")
+    add_remote(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """List what is there; a partition that is damaged gets a line that says so, and the others go on."""
     rows = []
-    for log in find_logs(args.path, topic=args.topic):
+    for log in find_logs(args, topic=args.topic):
         try:
             found = log.relisting(partial(_listing, log, by_segment=args.segments))
         except KsegError as error:

@@ -44,7 +44,7 @@ def partition_of(log: Log) -> TopicPartition:
     return TopicPartition(log.topic, log.partition)
 
 
-def select_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreOpener = open_store) -> list[Log]:
+def select_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreOpener | None = None) -> list[Log]:
     """Find the logs to read, one for each partition, by topic and partition.
 
     With `subscribe` and `assign` any topic may be named, internal ones too. A pattern passes over what Kafka calls
@@ -130,7 +130,7 @@ def _wanted(options: SourceOptions) -> Wanted:
 
 
 def _find(
-    paths: Sequence[Path], read_options: ReadOptions, wanted: Wanted, open_path: StoreOpener = open_store
+    paths: Sequence[Path], read_options: ReadOptions, wanted: Wanted, open_path: StoreOpener | None = None
 ) -> list[Log]:
     """Every partition below the paths, each directory once, in the order of the paths."""
     if isinstance(paths, str | os.PathLike):
@@ -139,7 +139,7 @@ def _find(
         raise OptionError("no path is given; load(path) takes a log directory, a topic's folder or a partition")
     found: list[Log] = []
     for path in paths:
-        store, directory = open_path(path)
+        store, directory = (open_path or open_store)(path)
         directory = directory.rstrip("/") or "/"
         tree = LogDir(store, directory, options=read_options)
         logs = tree.partitions

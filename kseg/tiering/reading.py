@@ -17,7 +17,7 @@ from kseg.storage import Store, open_store
 from kseg.tiering.crypto import KeyFiles, KeyRing
 from kseg.tiering.layout import PLAIN_ROOT
 from kseg.tiering.store import TieredStore
-from kseg.tiering.tier import open_tier, place_of
+from kseg.tiering.tier import is_object_path, open_tier, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,20 @@ def open_tiered_store(path: Path, remote: str | None, keys: KeyRing) -> tuple[St
         return store, directory
     tier = open_tier(_as_root(path), keys)
     return TieredStore(tier, None), tier.root
+
+
+def open_any_file(path: Path, remote: str | None, keys: KeyRing) -> tuple[Store, str]:
+    """The same for the path of one file or of a partition's directory, here or in a tier."""
+    store, directory = open_store(path)
+    if remote is not None:
+        return TieredStore(open_tier(remote, keys), store), directory
+    place = place_of(directory)
+    if place is not None:
+        tiered = TieredStore(open_tier(_as_root(path), keys), None)
+        return tiered, tiered.join(tiered.tier.root, str(place.topic_partition))
+    if is_object_path(directory) and place_of(directory.rpartition("/")[0]) is not None:
+        return TieredStore(open_tier(_as_root(path).rpartition("/")[0], keys), None), directory
+    return store, directory
 
 
 def store_opener(options: SourceOptions) -> StoreOpener:

@@ -100,11 +100,13 @@ class TieredStore:
     def stat(self, path: str) -> Entry | None:
         """See Store."""
         if is_object_path(path):
-            return self.tier.store.stat(path)
+            return self.tier.stat(path)
         found = None if self.local is None else self.local.stat(path)
         if found is not None:
             return found
         directory, name = posixpath.split(path)
+        if self._shown_in(path) is not None:
+            return Entry(name, 0, -1, True)
         data = self._made_file(directory, name)
         if data is not None:
             return Entry(name, len(data), -1, False)

@@ -189,6 +189,16 @@ class Tier:
             )
         return ChunkFile(file, manifest.chunk_index, transform)
 
+    def stat(self, path: str) -> Entry | None:
+        """What is at the path of a segment's file, or None."""
+        found = self.store.stat(path)
+        if found is not None or _is_plain(path):
+            return found
+        stem, _, suffix = path.rpartition(".")
+        if f".{suffix}" not in set(PlainPart) or self.store.stat(stem + ChunkedPart.MANIFEST.value) is None:
+            return None
+        return Entry(path.rpartition("/")[2], len(self.read(path)), -1, False)
+
     def read(self, path: str, limit: int | None = None) -> bytes:
         """A segment's sidecar file, whole; kept in memory."""
         with self._lock:

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     sys.stdout.write("".join(f"{line}\n" for line in found))
     if "--write" not in arguments:
         return 1 if found else 0
-    made_by = "Apache Kafka 4.3.1 (legacy/: its record classes)"
+    made_by = "Apache Kafka 4.3.1 (legacy/: its record classes; aiven/: with Aiven's plugin)"
     MANIFEST.write_text(
         json.dumps({"version": 1, "made_by": made_by, "files": files}, indent=1) + "\n", encoding="utf-8"
     )
