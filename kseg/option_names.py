@@ -18,7 +18,7 @@ _OPTIONS: Final = (
     *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy"),
     *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "kafka.isolation.level"),
     *("auto.offset.reset", "columns", "corrupt", "maxBytesPerTask", "maxReadBytesPerSecond", "readPastHighWatermark"),
-    *("view", "path", "paths", "remote", "remoteKeys"),
+    *("view", "path", "paths", "remote", "remoteKeys", "allowSharedKeys"),
 )
 _BY_LOWER_NAME: Final = {name.lower(): name for name in _OPTIONS}
 _BROKER_ONLY: Final = frozenset(

@@ -98,6 +98,7 @@ class SourceOptions:
         starting_no_match: What holds where no record is at or after a starting time.
         remote: The URI of a tier, read behind the local logs; where no path is given, the tier alone is read.
         remote_keys: Ids and files of the private keys that the tier is encrypted for.
+        allow_shared_keys: Take key files that others than their owner can read.
         ignored: Options that do nothing here, by the names that were given.
         notes: What a user should be told once, a sentence each.
     """
@@ -126,6 +127,7 @@ class SourceOptions:
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
     remote: str | None = None
     remote_keys: tuple[tuple[str, str], ...] = ()
+    allow_shared_keys: bool = False
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -177,6 +179,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         max_trigger_delay_ms=per_trigger[2] if streaming else DEFAULT_MAX_TRIGGER_DELAY_MS,
         remote=given.get("remote"),
         remote_keys=parse_key_files("remoteKeys", given["remoteKeys"]) if "remoteKeys" in given else (),
+        allow_shared_keys=_bool(given, "allowSharedKeys", default=False),
         ignored=tuple(ignored),
         notes=_notes(given, ignored, streaming=streaming),
     )

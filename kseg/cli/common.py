@@ -39,11 +39,15 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remote-keys", metavar="ID=FILE,...", help="private key files, for segments that are encrypted"
     )
+    parser.add_argument(
+        "--allow-shared-keys", action="store_true", help="take key files that others than their owner can read"
+    )
 
 
 def key_ring(args: argparse.Namespace) -> KeyRing:
     """The keys of the tier that the arguments name."""
-    return KeyRing(dict(parse_key_files("--remote-keys", args.remote_keys)) if args.remote_keys else None)
+    files = dict(parse_key_files("--remote-keys", args.remote_keys)) if args.remote_keys else None
+    return KeyRing(files, allow_shared=args.allow_shared_keys)
 
 
 def open_path(args: argparse.Namespace) -> tuple[Store, str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kseg.cli.common import add_json, add_path, add_remote, find_logs
 from kseg.cli.render import Output
-from kseg.errors import KsegError
+from kseg.errors import KsegError, OptionError
 from kseg.log.partition import Log
 from kseg.tables import Column, format_size, format_time
 
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
     for log in find_logs(args, topic=args.topic):
         try:
             found = log.relisting(partial(_listing, log, by_segment=args.segments))
+        except OptionError:  # a key that was not given is no damage
+            raise
         except KsegError as error:
             found = [{"topic": log.topic, "partition": log.partition, "path": log.directory, "error": str(error)}]
             out.damage(error)

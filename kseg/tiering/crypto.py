@@ -161,7 +161,7 @@ def read_key_file(path: str | os.PathLike[str], *, allow_shared: bool = False) -
             raise OptionError(
                 f"others than its owner can read the key file (mode {mode & 0o777:04o})",
                 path=text,
-                hint="chmod 600, or allow it with allow_shared_keys",
+                hint="chmod 600 it, or allow this: allow_shared_keys, allowSharedKeys, --allow-shared-keys",
             )
         return file.read(MAX_KEY_FILE_BYTES)
 

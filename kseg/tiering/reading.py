@@ -127,7 +127,8 @@ def open_any_file(path: Path, remote: str | None, keys: KeyRing) -> tuple[Store,
 
 def store_opener(options: SourceOptions) -> StoreOpener:
     """How the paths of a read are opened, by its options `remote` and `remoteKeys`."""
-    return functools.partial(open_tiered_store, remote=options.remote, keys=KeyRing(dict(options.remote_keys)))
+    keys = KeyRing(dict(options.remote_keys), allow_shared=options.allow_shared_keys)
+    return functools.partial(open_tiered_store, remote=options.remote, keys=keys)
 
 
 def all_logs(options: SourceOptions) -> list[Log]:
