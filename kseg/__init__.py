@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from kseg.recovery.report import RecoveryReport, TruncationReport
     from kseg.retention.job import retain
     from kseg.retention.report import RetentionReport
+    from kseg.tiering.reading import open_dir, open_log
     from kseg.verification.job import verify
     from kseg.verification.report import VerifyReport
-    from kseg.tiering.reading import open_dir, open_log
 
 __version__ = "0.1.0"
 
@@ -87,10 +87,10 @@ __all__ = [
     "retain",
     "scan",
     "schema_registry",
+    "tiering",
     "truncate",
     "undo_repair",
     "verify",
-    "tiering",
 ]
 
 _HOMES = {
@@ -109,21 +109,16 @@ _HOMES = {
     "compaction": "kseg",
     "create_log": "kseg.log.writer",
     "export": "kseg.exporting.job",
-    "open_dir": "kseg.log.logdir",
-    "open_log": "kseg.log.partition",
+    "open_dir": "kseg.tiering.reading",
+    "open_log": "kseg.tiering.reading",
     "recover": "kseg.recovery.job",
     "retain": "kseg.retention.job",
     "scan": "kseg.datasource.scan",
     "schema_registry": "kseg.datasource",
+    "tiering": "kseg",
     "truncate": "kseg.recovery.job",
     "undo_repair": "kseg.recovery.job",
     "verify": "kseg.verification.job",
-    "open_dir": "kseg.tiering.reading",
-    "open_log": "kseg.tiering.reading",
-    "retain": "kseg.retention.job",
-    "scan": "kseg.datasource.scan",
-    "schema_registry": "kseg.datasource",
-    "tiering": "kseg",
 }
 
 
