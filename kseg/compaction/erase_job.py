@@ -23,7 +23,7 @@ from kseg.compaction.erase_places import (
 from kseg.compaction.erase_report import EraseReport, PlaceErasure
 from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment, portable
 from kseg.compaction.matching import KeySearch, Predicate, PredicateSearch, Search, as_keys, hashed_keys
-from kseg.compaction.partition import refuse_interrupted
+from kseg.compaction.partition import finish_interrupted
 from kseg.compaction.select import PathLike, Selection, select_logs
 from kseg.compaction.staging import staging, write_nonce
 from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
@@ -157,13 +157,15 @@ class _Run:
         place = PlaceErasure(log.topic, log.partition, log.directory)
         try:
             with self._session(log) as session:
-                refuse_interrupted(log)
+                given_up = given_up_files(Path(log.directory))
+                if session is not None:
+                    finish_interrupted(log, session)
                 counts = self._count(log)
                 place = replace(place, segments_searched=len(counts), records=sum(counts.values()))
                 if session is None:
                     return place
                 session.begin_changes()
-                self._delete_leftovers(Path(log.directory))
+                self._delete_leftovers(Path(log.directory), given_up)
                 erased = self._erase(log, [base for base, count in counts.items() if count])
                 log.refresh()
                 left = sum(self._count(log).values()) if erased else 0
@@ -226,9 +228,9 @@ class _Run:
                 raise result
         return results
 
-    def _delete_leftovers(self, directory: Path) -> None:
-        for path in given_up_files(directory):
-            durable.unlink(path)
+    def _delete_leftovers(self, directory: Path, given_up: list[Path]) -> None:
+        for path in given_up:
+            durable.unlink(path, missing_ok=True)
             self.deleted_files.append(str(path))
         for folder in list(quarantine_folders(directory)):
             if may_hold(folder, self._search):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ import numpy as np
 from kseg.compaction.config import CleanerConfig
 from kseg.compaction.decode import Run, RunDecoder
 from kseg.compaction.output import CleanedSegment
-from kseg.compaction.partition import refuse_interrupted, write_session
+from kseg.compaction.partition import finish_interrupted, write_session
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import group_segments
 from kseg.compaction.report import left_alone
@@ -244,7 +244,8 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
     began = time.perf_counter()
     with ExitStack() as stack:
         session = None if request.dry_run else stack.enter_context(write_session(log))
-        refuse_interrupted(log)
+        if session is not None:
+            finish_interrupted(log, session)
         sealed = log.segments[:-1]
         if not sealed:
             return PartitionRepack(log.topic, log.partition, log.directory, skipped="it has no sealed segment")
@@ -271,19 +272,21 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
 
 
 def _repack_group(directory: Path, group: Sequence[Segment], request: _Request, place: Place | None) -> int:
-    results = _run_here(group, request) if place is None else _run_on_spark(group, request, place)
+    made = _run_here(group, request) if place is None else _run_on_spark(group, request, place)
     if request.dry_run:
         size = 0
-        for result in results:
-            size += sum(len(data) for data in result.data)
-            request.progress.advance(result.bytes_read)
+        with closing(made) as results:
+            for result in results:
+                size += sum(len(data) for data in result.data)
+                request.progress.advance(result.bytes_read)
         return size
     output = CleanedSegment(directory, group[0].base_offset, request.config.index_interval_bytes)
     try:
-        for result in results:
-            for data, table in zip(result.data, result.tables, strict=True):
-                output.append(data, table)
-            request.progress.advance(result.bytes_read)
+        with closing(made) as results:
+            for result in results:
+                for data, table in zip(result.data, result.tables, strict=True):
+                    output.append(data, table)
+                request.progress.advance(result.bytes_read)
         aborted: list[AbortedTxn] = [txn for segment in group for txn in segment.txn_index]
         output.finish(aborted, group[-1].mtime_ms)
     except BaseException:
@@ -293,7 +296,7 @@ def _repack_group(directory: Path, group: Sequence[Segment], request: _Request, 
     return output.size
 
 
-def _run_here(group: Sequence[Segment], request: _Request) -> Iterator[Rewritten]:
+def _run_here(group: Sequence[Segment], request: _Request) -> Generator[Rewritten]:
     local = threading.local()
 
     def work(piece: Piece) -> Rewritten:
@@ -306,7 +309,7 @@ def _run_here(group: Sequence[Segment], request: _Request) -> Iterator[Rewritten
     return stream_tasks(work, pieces, workers=request.workers)
 
 
-def _run_on_spark(group: Sequence[Segment], request: _Request, place: Place) -> Iterator[Rewritten]:
+def _run_on_spark(group: Sequence[Segment], request: _Request, place: Place) -> Generator[Rewritten]:
     pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
     tasks = [RepackTask(place, bundle, request.codec, request.level) for bundle in bundled(pieces)]
     for result in run_tasks(repack_task, tasks, spark=request.spark):
