@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decode, encode, memory, recover, seek, spark, time_range, verify
+from benchmarks import compact, decode, encode, memory, seek, spark, time_range
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
 
 BENCHMARKS = {
+    "compact": compact.run,
     "decode": decode.run,
     "encode": encode.run,
     "memory": memory.run,

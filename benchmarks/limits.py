@@ -49,7 +49,7 @@ def _unxerial(payload: memoryview, size: int, target: np.ndarray[Any, Any]) -> m
     return target[:at].data
 
 
-def _decompressor(codec: Codec) -> Decompress:
+def decompressor(codec: Codec) -> Decompress:
     """Decompress a payload whose decompressed size is known; the scratch array may be used for the result."""
     if codec is Codec.GZIP:
         return lambda payload, size, scratch: zlib.decompress(payload, 31, size)
@@ -69,7 +69,7 @@ def read_layout(folder: Path) -> Layout:
     table = t.new_table(data.size // t.HEADER_SIZE)
     rows, _, _ = headers.fill_headers(data, 0, data.size, 0, table, 0)
     codec = Codec(int(table[t.ATTRIBUTES, 0]) & t.CODEC_MASK)
-    decompress = _decompressor(codec)
+    decompress = decompressor(codec)
     scratch = np.empty(64 << 20, np.uint8)
     chunks: list[list[tuple[int, int, int]]] = [[]]
     for position, size in table[[t.POSITION, t.SIZE], :rows].T.tolist():
@@ -86,7 +86,7 @@ def _raw_size(decompress: Decompress, codec: Codec, payload: memoryview, scratch
 
 def reach_limit(folder: Path, layout: Layout) -> Callable[[], int]:
     """A run of the limit over a log; its buffers are warm from the second run on."""
-    decompress = _decompressor(layout.codec)
+    decompress = decompressor(layout.codec)
     largest = max(chunk[-1][0] + chunk[-1][1] - chunk[0][0] for chunk in layout.chunks)
     room = max(sum(raw for _, _, raw in chunk) for chunk in layout.chunks)
     buffer = np.empty(largest, np.uint8)

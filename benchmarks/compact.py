@@ -1,0 +1,164 @@
+"""One round of compaction against Kafka's own cleaner, on the same logs and the same number of cores.
+
+A log holds about so many bytes of records before compression, in batches of 100 records; in the first round nothing was
+cleaned before. On one core seconds are those of the processor, kseg's with all its threads; on two they are those of
+the clock on the wall, so only a calm machine gives a figure. The cleaner works on one partition per thread, with the
+broker's default buffer for keys.
+
+The limit is what no cleaner can leave out: all payloads decompressed twice, and what is rewritten compressed once, at
+the codec's default level, by the plain C libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import numpy as np
+import zstandard
+
+from benchmarks import keyed_data, limits
+from benchmarks.anchors import Anchor
+from benchmarks.keyed_data import KeyedCase
+from benchmarks.measure import Contestant, Goal, compare
+from kseg.compaction import CleanerConfig, compact
+from kseg.native import headers
+from kseg.native import table as t
+from kseg.types import Codec
+
+SIZE = 1 << 30
+QUICK_SIZE = 64 << 20
+WARM_SIZE = 64 << 20
+WARM_ROUNDS = 4
+NOW_MS = 1_800_000_000_000
+CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
+
+
+@dataclass(slots=True)
+class Work:
+    """Copies of a case's partitions that one contestant after the other may change."""
+
+    case: KeyedCase
+    home: Path
+    seconds: float = 0.0
+
+    def fresh(self) -> list[Path]:
+        """New copies: logs are links to those in the cache, which no cleaner changes, but replaces."""
+        shutil.rmtree(self.home / "data", ignore_errors=True)
+        copies = []
+        for source in keyed_data.cached_partitions(self.case):
+            target = self.home / "data" / source.name
+            target.mkdir(parents=True)
+            for file in source.iterdir():
+                (os.link if file.suffix == ".log" else shutil.copy2)(file, target / file.name)
+            copies.append(target)
+        return copies
+
+    def run_kseg(self, workers: int, clock: Callable[[], float]) -> int:
+        """One round by kseg."""
+        path = self.fresh()[0].parent
+        began = clock()
+        report = compact(path, topics=[keyed_data.TOPIC], config=CONFIG, now_ms=NOW_MS, workers=workers)
+        self.seconds = clock() - began
+        failed = [done.error or done.skipped for done in report.partitions if done.error or done.skipped]
+        if failed:
+            raise RuntimeError(failed[0])
+        return sum(done.checkpoint or 0 for done in report.partitions)
+
+    def run_java(self, jvm: Anchor, threads: int) -> int:
+        """One round by Kafka's cleaner."""
+        return jvm.call(" ".join([str(threads), str(NOW_MS), *(str(path) for path in self.fresh())]))
+
+    def last_seconds(self) -> float:
+        """Of kseg's last run."""
+        return self.seconds
+
+
+def reach_limit(case: KeyedCase, home: Path) -> Callable[[], int]:
+    """A run of the limit; what is compressed is taken from a log that kseg has compacted."""
+    plain = [_payloads(path, case.codec) for path in keyed_data.cached_partitions(case)]
+    work = Work(case, home)
+    work.run_kseg(2, time.perf_counter)
+    sources = {bytes(payload) for payloads in plain for payload in payloads}
+    decompress = limits.decompressor(case.codec)
+    rewritten = [
+        bytes(decompress(memoryview(payload), 4 << 20, None))
+        for path in sorted((home / "data").glob(f"{keyed_data.TOPIC}-*"))
+        for payload in _payloads(path, case.codec)
+        if bytes(payload) not in sources
+    ]
+    press = _compressor(case.codec)
+
+    def run() -> int:
+        for _ in range(2):
+            for payloads in plain:
+                for payload in payloads:
+                    decompress(memoryview(payload), 4 << 20, None)
+        for raw in rewritten:
+            press(raw)
+        return work.case.partitions * case.records
+
+    return run
+
+
+def _payloads(path: Path, codec: Codec) -> list[Any]:
+    found: list[Any] = []
+    for file in sorted(path.glob("*.log"))[:-1]:
+        data = np.fromfile(file, np.uint8)
+        table = t.new_table(data.size // t.HEADER_SIZE + 1)
+        rows, _, _ = headers.fill_headers(data, 0, data.size, 0, table, 0)
+        for position, size, attributes in table[[t.POSITION, t.SIZE, t.ATTRIBUTES], :rows].T.tolist():
+            if attributes & t.CODEC_MASK == codec:
+                found.append(data[position + t.HEADER_SIZE : position + size])
+    return found
+
+
+def _compressor(codec: Codec) -> Callable[[bytes], Any]:
+    if codec is Codec.LZ4:
+        return lambda raw: lz4.frame.compress(raw, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
+    return zstandard.ZstdCompressor().compress
+
+
+def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
+    """All contestants on the same logs."""
+    with tempfile.TemporaryDirectory(dir=keyed_data.cache_home()) as folder, Anchor("CompactAnchor") as jvm:
+        work = Work(case, Path(folder))
+        warm = Work(case.of_size(WARM_SIZE), Path(folder))
+        for _ in range(WARM_ROUNDS):
+            warm.run_java(jvm, cores)
+        warm.run_kseg(cores, time.process_time)
+        clock = time.process_time if cores == 1 else time.perf_counter
+        contestants = [
+            Contestant("kseg", lambda: work.run_kseg(cores, clock), work.last_seconds),
+            Contestant("cleaner", lambda: work.run_java(jvm, cores), jvm.last_seconds),
+        ]
+        goals = [Goal("cleaner", case.goal)]
+        if cores > 1:
+            contestants.append(Contestant("kseg on 1", lambda: work.run_kseg(1, clock), work.last_seconds))
+            goals.append(Goal("kseg on 1", 1.7))
+        elif case.codec is not Codec.NONE:
+            contestants.append(Contestant("limit", reach_limit(case, Path(folder))))
+            goals.append(Goal("limit", 1 / 1.5))
+        for _ in range(rounds):
+            for contestant in contestants:
+                contestant.seconds.append(contestant.once())
+    log_bytes = sum(file.stat().st_size for path in keyed_data.cached_partitions(case) for file in path.glob("*.log"))
+    best = {one.name: round(log_bytes / 1e6 / min(one.seconds)) for one in contestants}
+    row = {"case": f"{case.name}-{cores}c", "log_bytes": log_bytes, "log_megabytes_per_second": best}
+    return row | compare(contestants, goals)
+
+
+def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A row per case."""
+    size = QUICK_SIZE if quick else SIZE
+    for cores in (1,) if quick else (1, 2):
+        for case in keyed_data.cases(size, quick=quick):
+            if only in f"{case.name}-{cores}c":
+                yield measure_case(case, cores, 2 if quick else 3)
