@@ -73,11 +73,7 @@ class RunDecoder:
     def _decode_rows(
         self, chunk: Chunk, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> Run:
-        span = slice(rows.start, rows.stop)
-        payloads = ends[span] - starts[span]
-        is_v2 = chunk.table[t.MAGIC, span] == 2
-        room = np.where(is_v2, payloads // t.MIN_RECORD_SIZE, chunk.table[t.COUNT, span])
-        there = int(np.clip(np.minimum(chunk.table[t.COUNT, span], room), 0, None)[~skip[span]].sum())
+        there, payload_bytes = records.scan_room(chunk.table, rows.start, rows.stop, skip, starts, ends)
         if self._columns.shape[1] < there:
             self._columns = np.empty((records.RECORD_COLUMNS, there + there // 4), np.int64)
         count, stop, status = records.fill_records(
@@ -86,4 +82,4 @@ class RunDecoder:
         )  # fmt: skip
         if status != records.DONE:
             raise record_error(chunk.table, stop, status)
-        return Run(chunk, rows, starts, ends, self._arena, self._columns, int(count), int(payloads.sum()))
+        return Run(chunk, rows, starts, ends, self._arena, self._columns, int(count), int(payload_bytes))

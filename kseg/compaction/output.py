@@ -26,7 +26,8 @@ class CleanedSegment:
         self._builder = IndexBuilder(base_offset, index_interval_bytes)
         for kind in _KINDS:
             durable.unlink(self._path(kind), missing_ok=True)
-        self._fd = durable.create(self._path(FileKind.LOG))
+        self._log = self._path(FileKind.LOG)
+        self._fd = durable.create(self._log)
 
     def _path(self, kind: FileKind) -> Path:
         return self._directory / segment_file_name(self.base_offset, kind, FileState.CLEANED)
@@ -44,7 +45,7 @@ class CleanedSegment:
     def append(self, data: t.Bytes, table: t.Table) -> None:
         """Write batches that lie back to back in `data`."""
         self._builder.add(table, table.shape[1])
-        durable.write_all(self._fd, data, self._path(FileKind.LOG))
+        durable.write_all(self._fd, data, self._log)
 
     def finish(self, aborted: Iterable[AbortedTxn], mtime_ms: int) -> None:
         """Write the indexes, force everything to the disk, and set the time of the last change."""

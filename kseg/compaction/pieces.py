@@ -51,13 +51,13 @@ def walk_piece(piece: Piece, *, check: bool = True) -> Iterator[tuple[Chunk, ran
     Raises:
         FormatError: A batch is damaged, out of order, or cut off at the segment's end.
     """
-    segment = piece.segment
+    segment, path = piece.segment, piece.segment.path
     with segment.open() as file:
         position = segment.find_position(file, piece.start) if piece.start > segment.base_offset else 0
         walker = segment.walk(file, start=position, check=check, chunk_bytes=CHUNK_BYTES, hint=CHUNK_BYTES)
         last = segment.base_offset - 1
         for chunk in walker:
-            last = check_order(chunk, segment.base_offset, last, segment.path)
+            last = check_order(chunk, segment.base_offset, last, path)
             lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
             first, end = np.searchsorted(lasts, [piece.start, piece.end]).tolist()
             if first < end:

@@ -139,7 +139,7 @@ class Rewriter:
     def _make_room(self, run: Run) -> None:
         """Room for all of a run's batches, however they turn out, and the codecs' functions."""
         span = slice(run.rows.start, run.rows.stop)
-        for number in np.unique(run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK).tolist():
+        for number in set((run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK).tolist()):
             if number and number not in self._packers:
                 self._packers[number] = PackFunctions(Codec(number), addresses=self._functions[number])
         records = run.payload_bytes + cleaning.RECORD_GROWTH * run.count

@@ -100,11 +100,14 @@ def siphash128(data: Any, start: int, length: int, key0: Any, key1: Any) -> tupl
         v0 = v0 ^ word
         at += 8
     last = np.uint64(length & 0xFF) << np.uint64(56)
-    shift = 0
-    while at < end:
-        last = last | (np.uint64(load_u8(data, at)) << np.uint64(shift))
-        shift += 8
-        at += 1
+    if length > 8 and at < end:  # the rest in one load: the last eight bytes, without those that were taken
+        last = last | (load_u64_native(data, end - 8) >> np.uint64(64 - 8 * (end - at)))
+    else:
+        shift = 0
+        while at < end:
+            last = last | (np.uint64(load_u8(data, at)) << np.uint64(shift))
+            shift += 8
+            at += 1
     v3 = v3 ^ last
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)

@@ -13,6 +13,7 @@ import numpy as np
 
 from kseg.native._jit import JIT_ENABLED, inlined, kernel
 from kseg.native.hash import siphash128
+from kseg.native.memory import prefetch_row
 from kseg.native.records import BATCH_ROW, KEY_LENGTH, KEY_START, OFFSET
 
 REGION_BITS: Final = 4
@@ -20,6 +21,7 @@ REGIONS: Final = 1 << REGION_BITS
 EMPTY: Final = 0
 FULL: Final = -1
 SLOT_BYTES: Final = 24
+AHEAD: Final = 8  # slots are asked for so many keys before they are looked at: memory is slow
 
 
 @inlined
@@ -106,6 +108,8 @@ def put_keys(
     """
     size = slots.shape[0] >> REGION_BITS
     for n in range(start, end):
+        if n + AHEAD < end:
+            prefetch_row(slots, region * size + (hashes[order[n + AHEAD], 0] & (size - 1)))
         i = order[n]
         slot = _find(slots, region * size, size - 1, hashes[i, 0], hashes[i, 1])
         if slots[slot, 2] == EMPTY:
@@ -125,6 +129,9 @@ def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -
     """The latest offset of each wanted key, -1 where the map does not know it."""
     size = slots.shape[0] >> REGION_BITS
     for i in range(count):
+        if i + AHEAD < count and wanted[i + AHEAD]:
+            low = hashes[i + AHEAD, 0]
+            prefetch_row(slots, region_of(low) * size + (low & (size - 1)))
         latest[i] = -1
         if wanted[i]:
             region = region_of(hashes[i, 0])

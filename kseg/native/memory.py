@@ -118,6 +118,23 @@ if JIT_ENABLED:
 
         return types.uint64(data, types.int64), codegen
 
+    @intrinsic
+    def prefetch_row(typing: Any, rows: Any, row: Any) -> Any:
+        """Ask the processor to bring a row of a two-dimensional array into its cache; nothing waits for it."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array_type = signature.args[0]
+            array = context.make_array(array_type)(context, builder, args[0])
+            stride = cgutils.unpack_tuple(builder, array.strides, array_type.ndim)[0]
+            address = builder.gep(builder.bitcast(array.data, _I8.as_pointer()), [builder.mul(stride, args[1])])
+            kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            # read or write: write; how soon it is needed again: 3 of 3; data and not code
+            builder.call(function, [address, _I32(1), _I32(3), _I32(1)])
+            return context.get_dummy_value()
+
+        return types.void(rows, types.int64), codegen
+
     @inlined
     def wrap_i64(value: int) -> int:
         """Sums wrap around as Java's do; machine integers do so by themselves."""
@@ -256,6 +273,9 @@ else:
 
     def load_u64_native(data: NDArray[np.uint8], position: int) -> np.uint64:
         return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), sys.byteorder))
+
+    def prefetch_row(rows: NDArray[Any], row: int) -> None:
+        pass
 
     def wrap_i64(value: int) -> int:
         return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
