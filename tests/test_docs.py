@@ -1,6 +1,7 @@
 """The documentation runs: every code block of README.md, CONTRIBUTING.md and docs/ is executed as it stands.
 
-Blocks of a page run in order, in a folder where `data/` is a copy of golden/before:
+Blocks of a page run in order, in a folder where `data/` is a copy of golden/before, and for tiers `broker/` and
+`bucket/` are what a broker kept and what it moved away, `secret-bucket/` the same for the key in `private.pem`:
 
 | block     | what happens                                                                                          |
 |-----------|-------------------------------------------------------------------------------------------------------|
@@ -80,6 +81,11 @@ def _name(page: Path) -> str:
 def folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run a page in, with a log directory to read and to write to."""
     shutil.copytree(golden / "before", tmp_path / "data")
+    shutil.copytree(golden / "aiven" / "compressed" / "local", tmp_path / "broker")
+    shutil.copytree(golden / "aiven" / "compressed" / "remote", tmp_path / "bucket")
+    shutil.copytree(golden / "aiven" / "encrypted" / "remote", tmp_path / "secret-bucket")
+    shutil.copy(golden / "aiven" / "encrypted" / "keys" / "private.pem", tmp_path)
+    (tmp_path / "private.pem").chmod(0o600)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("kseg.cli.progress.SECONDS_BETWEEN_LINES", float("inf"))  # a slow machine shows the same

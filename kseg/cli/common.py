@@ -50,11 +50,6 @@ def key_ring(args: argparse.Namespace) -> KeyRing:
     return KeyRing(files, allow_shared=args.allow_shared_keys)
 
 
-def open_path(args: argparse.Namespace) -> tuple[Store, str]:
-    """The store of the path, with the tier behind it where one is given."""
-    return open_tiered_store(args.path, args.remote, key_ring(args))
-
-
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch from a number of them or from ISO 8601; UTC where no zone is named."""
     if _EPOCH_MS.fullmatch(text):
@@ -77,23 +72,29 @@ def parse_count(text: str) -> int:
     return number
 
 
-def find_logs(args: argparse.Namespace, *, topic: str | None = None, partition: int | None = None) -> list[Log]:
+def find_logs(
+    path: str, tier: argparse.Namespace | None = None, *, topic: str | None = None, partition: int | None = None
+) -> list[Log]:
     """The partitions at a path, by topic and number: a partition directory, a log directory, a tree of them, a tier.
+
+    Args:
+        tier: Arguments that `add_remote` declared.
 
     Raises:
         OptionError: There is none, or none of the topic and partition that were asked for.
     """
-    store, directory = open_path(args)
+    remote, keys = (None, KeyRing()) if tier is None else (tier.remote, key_ring(tier))
+    store, directory = open_tiered_store(path, remote, keys)
     log_dir = LogDir(store, directory)
     found = log_dir.partitions or _unnamed(store, directory)
     for problem in log_dir.problems:
         print(f"kseg: {problem}", file=sys.stderr)
     if not found:
-        raise OptionError(f"no partitions in {args.path}")
+        raise OptionError(f"no partitions in {path}")
     wanted = [log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)]
     if not wanted:
         what = "-".join(str(part) for part in (topic, partition) if part is not None)
-        raise OptionError(f"no {what} in {args.path}", hint="'kseg ls' lists what there is")
+        raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")
     return wanted
 
 

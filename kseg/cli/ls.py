@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> None:
     """List what is there; a partition that is damaged gets a line that says so, and the others go on."""
     rows = []
-    for log in find_logs(args, topic=args.topic):
+    for log in find_logs(args.path, args, topic=args.topic):
         try:
             found = log.relisting(partial(_listing, log, by_segment=args.segments))
         except OptionError:  # a key that was not given is no damage

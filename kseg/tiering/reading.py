@@ -56,7 +56,7 @@ def open_log(
     place = place_of(directory)
     if place is None:
         return Log(store, directory, options=options)
-    tiered = TieredStore(open_tier(_as_root(path), ring), None)
+    tiered = TieredStore(open_tier(os.fspath(path), ring), None)
     return Log(tiered, tiered.join(tiered.tier.root, str(place.topic_partition)), options=options)
 
 
@@ -107,7 +107,7 @@ def open_tiered_store(path: Path, remote: str | None, keys: KeyRing) -> tuple[St
     store, directory = open_store(path)
     if remote is None and not holds_tier(store, directory):
         return store, directory
-    tier = open_tier(_as_root(path), keys)
+    tier = open_tier(os.fspath(path), keys)
     return TieredStore(tier, None), tier.root
 
 
@@ -118,10 +118,10 @@ def open_any_file(path: Path, remote: str | None, keys: KeyRing) -> tuple[Store,
         return TieredStore(open_tier(remote, keys), store), directory
     place = place_of(directory)
     if place is not None:
-        tiered = TieredStore(open_tier(_as_root(path), keys), None)
+        tiered = TieredStore(open_tier(os.fspath(path), keys), None)
         return tiered, tiered.join(tiered.tier.root, str(place.topic_partition))
     if is_object_path(directory) and place_of(directory.rpartition("/")[0]) is not None:
-        return TieredStore(open_tier(_as_root(path).rpartition("/")[0], keys), None), directory
+        return TieredStore(open_tier(os.fspath(path).rpartition("/")[0], keys), None), directory
     return store, directory
 
 
@@ -149,8 +149,3 @@ def holds_tier(store: Store, directory: str, depth: int = MAX_DEPTH) -> bool:
     if any(parse_partition_dir(name) is not None for name in names):
         return False
     return any(holds_tier(store, store.join(directory, name), depth - 1) for name in names)
-
-
-def _as_root(path: Path) -> str:
-    text = os.fspath(path)
-    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100  (as open_store does)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class TieredStore:
         self.local = local
         self._shown: dict[str, _Shown] = {}
         self._looked: set[str] = set()
+        self._images: dict[str, MetadataImage] = {}
         self._known_partitions: Partitions | None = None
 
     def __repr__(self) -> str:
@@ -215,7 +216,7 @@ class TieredStore:
         partition = self._find(directory, again=again)
         if partition is None:
             return None
-        segments = self._choose(directory, partition)
+        segments = self._choose(directory, partition, again=again)
         first_local = min(_local_bases(entries), default=2**63)
         older = [segment for segment in segments if segment.start_offset < first_local]
         _warn_of_gaps(older, first_local, directory)
@@ -253,9 +254,9 @@ class TieredStore:
                 )
         return None
 
-    def _choose(self, directory: str, partition: TierPartition) -> Segments:
+    def _choose(self, directory: str, partition: TierPartition, *, again: bool) -> Segments:
         found = self.tier.segments(partition)
-        known = self._known(directory, partition)
+        known = self._known(directory, partition, again=again)
         if known is not None:
             there = {segment.name.segment_id for segment in found}
             lost = [told.name.stem for told in known.values() if told.is_finished and told.name.segment_id not in there]
@@ -268,13 +269,15 @@ class TieredStore:
             epochs_of=self._epochs_of,
         )
 
-    def _known(self, directory: str, partition: TierPartition) -> dict[str, KnownSegment] | None:
-        image = MetadataImage()
+    def _known(self, directory: str, partition: TierPartition, *, again: bool) -> Mapping[str, KnownSegment] | None:
+        """What the metadata topic beside a partition says of it; read once, and again with a second look."""
         parent = directory.rpartition("/")[0]
-        if self.local is not None and self.local.stat(parent) is not None:
-            image = read_metadata(self.local, parent)
-        known = image.of(partition.place.topic_id, partition.place.partition)
-        return None if known is None else dict(known)
+        if self.local is None:
+            return None
+        if again or parent not in self._images:
+            there = self.local.stat(parent) is not None
+            self._images[parent] = read_metadata(self.local, parent) if there else MetadataImage()
+        return self._images[parent].of(partition.place.topic_id, partition.place.partition)
 
     def _lineage(self, directory: str, found: Iterable[RemoteSegment]) -> Epochs:
         """The partition's leader epochs: the local checkpoint's, else those of the newest segment."""

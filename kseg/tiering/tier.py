@@ -8,6 +8,7 @@ offsets have different ids.
 from __future__ import annotations
 
 import functools
+import os
 import posixpath
 import re
 import threading
@@ -76,6 +77,8 @@ def _open_tier(uri: str, keys: tuple[tuple[str, str], ...], allow_shared: bool) 
 def open_tier(uri: str, keys: KeyRing | None = None) -> Tier:
     """The tier of a URI; the same one for the same keys, so that what was fetched is kept."""
     keys = keys or KeyRing()
+    if "://" not in uri:
+        uri = os.path.abspath(uri)  # noqa: PTH100  (as open_store does)
     return _open_tier(uri, tuple(sorted(keys.files.items())), keys.allow_shared)
 
 
@@ -114,7 +117,8 @@ class Tier:
 
     def partitions(self) -> list[TierPartition]:
         """The partitions that the tier holds, by topic and number."""
-        found = sorted(self._walk(self.root, MAX_DEPTH), key=lambda item: (item.place.topic_partition, item.directory))
+        walked = list(self._walk(self.root, MAX_DEPTH)) or list(self._walk_glued())
+        found = sorted(walked, key=lambda item: (item.place.topic_partition, item.directory))
         if not found and self.store.stat(self.root) is None:
             error = StorageError("there is no such tier", path=self.uri)
             error.missing = True
@@ -126,15 +130,26 @@ class Tier:
         if place is not None:
             yield TierPartition(place, path)
         elif depth:
-            try:
-                entries = self.store.list(path)
-            except StorageError as error:
-                if not error.missing:
-                    raise
-                return
-            for entry in entries:
-                if entry.is_dir and not entry.name.startswith("."):
-                    yield from self._walk(posixpath.join(path, entry.name), depth - 1)
+            for name in self._dirs(path):
+                yield from self._walk(posixpath.join(path, name), depth - 1)
+
+    def _walk_glued(self) -> Iterator[TierPartition]:
+        """Where the URI ends inside a name: Aiven's plugin glues its prefix to the topic's name."""
+        parent, _, prefix = self.root.rpartition("/")
+        for topic in self._dirs(parent) if parent else ():
+            if topic.startswith(prefix) and topic != prefix:
+                for partition in self._dirs(posixpath.join(parent, topic)):
+                    place = parse_chunked_dir(topic.removeprefix(prefix), partition)
+                    if place is not None:
+                        yield TierPartition(place, posixpath.join(parent, topic, partition))
+
+    def _dirs(self, path: str) -> list[str]:
+        try:
+            return [entry.name for entry in self.store.list(path) if entry.is_dir and not entry.name.startswith(".")]
+        except StorageError as error:
+            if not error.missing:
+                raise
+            return []
 
     def segments(self, partition: TierPartition) -> list[RemoteSegment]:
         """The complete uploads of a partition, by name; what lacks its manifest or an index is none."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import shutil
 
+import pyarrow as pa
 import pytest
 from Crypto.PublicKey import RSA
 
 import kseg
 from kseg.errors import CorruptRecordError, FormatError, LogError, OptionError, StorageError, TruncatedError
 from kseg.index.epoch import EpochStart
+from kseg.internal.remote_log_metadata import SEGMENT_METADATA_UPDATE
 from kseg.log.plan import plan_splits, read_splits
 from kseg.schema import select_columns
 from kseg.tiering.chunks import Transform
@@ -181,6 +183,33 @@ def test_two_topics_of_one_name_are_told_apart(golden, tmp_path):
     assert len({log.topic_id for log in both}) == 4
     local = kseg.open_log(golden / "aiven/plain/local/tiered-0", remote=tmp_path / "tier")
     assert local.segments[0].path.startswith(str(tmp_path / "tier/tiered-t9h7vM9WQZ-7-M2nWWRAhA/0"))
+
+
+@pytest.mark.parametrize(("state", "bases"), [(1, [0, 2001, 4051, 6101, 8151]), (2, [0, 2001, 6101, 8151])])
+def test_a_segment_that_a_broker_began_to_delete_is_not_read(golden, tmp_path, state, bases):
+    shutil.copytree(golden / "aiven/plain", tmp_path / "tree")
+    with kseg.append_to(tmp_path / "tree/local/__remote_log_metadata-0") as writer:
+        topic = {"name": "tiered", "id": "t9h7vM9WQZ-7-M2nWWRAhA", "partition": 0}
+        update = {
+            "remoteLogSegmentId": {"topicIdPartition": topic, "id": "XADY6KgKQgGOCLwvYFxrig"},
+            "brokerId": 1, "eventTimestampMs": 2, "customMetadata": None, "remoteLogSegmentState": state,
+        }  # fmt: skip
+        framed = bytes([1, 1, 0]) + SEGMENT_METADATA_UPDATE.encode(update, 0)
+        writer.append(pa.table({"value": [framed]}))
+    log = kseg.open_log(tmp_path / "tree/local/tiered-0", remote=tmp_path / "tree/remote")
+    assert [segment.base_offset for segment in log.segments] == bases
+
+
+def test_a_prefix_that_is_glued_to_the_topics_name(tmp_path):
+    partition = write_log(tmp_path / "data")
+    upload(partition, tmp_path / "tier")
+    (folder,) = (tmp_path / "tier").iterdir()
+    folder.rename(tmp_path / "tier" / f"pre{folder.name}")
+    alone = kseg.open_log("orders-0", remote=tmp_path / "tier/pre")
+    assert values(alone) == values(kseg.open_log(partition), 0, 300)
+    delete_local(partition, below=300)
+    for uri in ("tier/pre", "tier"):  # topic ids tell which topic it is, whatever the prefix
+        assert kseg.open_log(partition, remote=tmp_path / uri).start_offset == 0
 
 
 EPOCHS = (EpochStart(0, 0), EpochStart(2, 100), EpochStart(5, 300))
