@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kseg.cli.common import add_json, find_logs, parse_time
+from kseg.cli.common import add_json, parse_time
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, Output
 from kseg.cli.spark import add_spark, spark_session
-from kseg.errors import OptionError
+from kseg.errors import LogError, OptionError
 from kseg.exporting.job import export
 from kseg.exporting.settings import CODECS
-from kseg.option_values import parse_names, parse_size
+from kseg.log.select import select_logs
+from kseg.option_values import parse_size
+from kseg.options import option_map, parse_source_options
 
 EXAMPLE: Final = """A run adds what is new since the last one to the same TARGET; a crash leaves nothing half.
 
@@ -91,10 +93,11 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def _check_there(args: argparse.Namespace) -> None:
     """What is named wrongly in the call is told before anything is made."""
-    there = {log.topic for path in args.paths for log in find_logs(path)}
-    missing = sorted(set(parse_names("--topics", args.topics)) - there) if args.topics is not None else []
-    if missing:
-        raise OptionError(f"no {missing[0]} in {', '.join(args.paths)}", hint="'kseg ls' lists what there is")
+    options = parse_source_options(option_map(args.paths, args.topics, None, _options(args)))
+    try:
+        select_logs(options.paths, options)
+    except LogError as error:
+        raise OptionError(f"{error.message}: {', '.join(args.paths)}", hint=error.hint) from None
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:

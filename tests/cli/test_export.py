@@ -68,7 +68,7 @@ def test_dry_run(golden, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--topics", "nothing"], "no nothing in "),
+        (["--topics", "nothing"], "subscribed topics that are not here: nothing: "),
         (["--topics", "a", "--topics-pattern", "a"], "not allowed with argument"),
         (["--by", "week"], "invalid choice: 'week'"),
         (["--file-bytes", "huge"], "'huge' is no size"),
@@ -165,4 +165,4 @@ def test_spark_that_is_not_installed_is_told(tmp_path, monkeypatch):
 
 def test_the_job_takes_the_words_of_the_verb(tmp_path, capsys):
     assert job.main([str(tmp_path), str(tmp_path / "lake")]) == 2
-    assert capsys.readouterr().err.startswith("kseg: no partitions in ")
+    assert capsys.readouterr().err.startswith("kseg: no partitions to read here: ")
