@@ -79,6 +79,11 @@ def topics(broker_factory):
         yield Topics(broker)
 
 
+def reached(folder):
+    """What is committed, but for partitions in which there is nothing yet."""
+    return {topic: {part: end for part, end in parts.items() if end} for topic, parts in committed(folder).items()}
+
+
 class Query:
     """The query in a process of its own; one that ends because the cleaner was quicker is started again."""
 
@@ -88,7 +93,7 @@ class Query:
 
     def wait_for(self, ends):
         deadline = time.monotonic() + WAIT_SECONDS
-        while committed(self._folder) != ends:
+        while reached(self._folder) != ends:
             if self._process.poll() is not None:
                 text = (self._folder / "query.log").read_text(encoding="utf-8", errors="replace")
                 assert STALE_PLAN in text, text[-4000:]
@@ -150,7 +155,7 @@ def _run_here(spark, topics, folder, **options):
     deadline = time.monotonic() + WAIT_SECONDS
     query = start_query(spark, str(topics.broker.data_dir), folder, **options)
     try:
-        while committed(folder) != topics.ends():
+        while reached(folder) != topics.ends():
             assert time.monotonic() < deadline, (committed(folder), topics.ends())
             if query.exception() is not None:
                 if STALE_PLAN not in str(query.exception()):
