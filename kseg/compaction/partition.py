@@ -25,12 +25,13 @@ from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
-from kseg.log.settle import apply_settlement, plan_settlement
 from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.native import cleaning
 from kseg.progress import SILENT, Progress
+from kseg.recovery.plan import Plan
+from kseg.recovery.transients import apply_transients
 from kseg.types import TopicPartition
 
 
@@ -123,10 +124,10 @@ def write_session(log: Log) -> Iterator[WriteSession]:
 def finish_interrupted(log: Log, session: WriteSession) -> None:
     """Bring to its end, by a broker's rules, what a run that died has left."""
     directory = Path(log.directory)
-    plan = plan_settlement(log)
+    plan = Plan.of(directory, TopicPartition(log.topic, log.partition)).transients
     if plan or has_leftovers(directory):
         session.begin_changes()
-        apply_settlement(directory, plan)
+        apply_transients(directory, plan)
         remove_leftovers(directory)
         log.refresh()
 

@@ -27,6 +27,7 @@ from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file
 from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.recovery.folder import Content, Folder, whole
 from kseg.recovery.plan import Plan
+from kseg.recovery.transients import apply_transients
 from kseg.storage import LocalStore
 
 _COPY_BYTES = 8 << 20
@@ -90,14 +91,7 @@ def can_cut(plan: Plan, name: str) -> bool:
 
 
 def _settle_transients(plan: Plan) -> None:
-    for group in plan.transients.removals:
-        for name in group:
-            durable.unlink(plan.directory / name, missing_ok=True)
-        durable.fsync_dir(plan.directory)
-    for source, target in plan.transients.renames:
-        durable.rename(plan.directory / source, plan.directory / target)
-    if plan.transients.renames:
-        durable.fsync_dir(plan.directory)
+    apply_transients(plan.directory, plan.transients)
     plan.folder.disk = {name: replace(file, name=name) for name, file in plan.folder.disk.items()}
 
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from kseg import durable
 from kseg.errors import LogError
 from kseg.log.names import FileKind, FileState
 from kseg.recovery.folder import DiskFile, Folder
@@ -35,6 +37,9 @@ class TransientPlan:
 
     removals: tuple[tuple[str, ...], ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.removals or self.renames)
 
     @property
     def removed(self) -> tuple[str, ...]:
@@ -69,6 +74,18 @@ def plan_transients(folder: Folder, next_offset_of_swap: Callable[[int], int]) -
         tuple((name, name.removesuffix(_SWAP)) for name in valid),
     )
     return plan, _settled(folder, plan)
+
+
+def apply_transients(directory: Path, plan: TransientPlan) -> None:
+    """Do it, each group durable before the next; the caller holds the directory, and has taken its marker away."""
+    for group in plan.removals:
+        for name in group:
+            durable.unlink(directory / name, missing_ok=True)
+        durable.fsync_dir(directory)
+    for source, target in plan.renames:
+        durable.rename(directory / source, directory / target)
+    if plan.renames:
+        durable.fsync_dir(directory)
 
 
 def _offset(folder: Folder, name: str) -> int:
