@@ -33,7 +33,7 @@ _NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestam
 
 def expected(step):
     """What a consumer read, or what kseg gives without Spark."""
-    if step in ("batch", "scan", "stream"):
+    if step in ("batch", "scan", "stream", "export"):
         rows = pq.read_table(FOLDER / "before.parquet").to_pylist()
         names = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
         wanted = [r for r in rows if r["topic"] in TOPICS.split(",")]

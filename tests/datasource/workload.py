@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 import kseg
+from kseg.progress import Progress
 
 TOPICS = "plain,tx"  # every query costs a second or two wherever it runs: all of the data are read by other tests
 VIEWS = ("batches", "offsets", "topics")
@@ -63,6 +64,21 @@ def stream(spark: Any, data: str, folder: Path) -> Any:
     finally:
         query.stop()
     return frame_digest(spark.read.parquet(str(folder / "rows")))
+
+
+def export(spark: Any, data: str, folder: Path) -> Any:
+    """The same as Parquet that the tasks have written; progress is told up to the end."""
+    told: list[int] = []
+
+    class Told(Progress):
+        def advance(self, amount: int) -> None:
+            told.append(amount)
+
+    options = {"kafka_isolation_level": "read_committed", "minPartitions": 4}
+    report = kseg.export(spark, data, folder / "lake", topics=TOPICS, progress=Told(), **options)
+    if sum(told) != report.bytes:
+        return f"told {sum(told)} of {report.bytes} bytes"
+    return frame_digest(spark.read.parquet(str(folder / "lake")))
 
 
 def views(spark: Any, data: str, folder: Path) -> Any:
@@ -122,7 +138,7 @@ def wrong(spark: Any, data: str, folder: Path) -> Any:
 
 
 STEPS: dict[str, Callable[[Any, str, Path], Any]] = {
-    step.__name__: step for step in (batch, scan, stream, views, sql, one_frame, framing, wrong)
+    step.__name__: step for step in (batch, scan, stream, export, views, sql, one_frame, framing, wrong)
 }
 
 
