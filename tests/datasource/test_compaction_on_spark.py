@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
@@ -10,6 +15,8 @@ import pytest
 from kseg.compaction import compact, erase, repack
 from kseg.log.partition import open_log
 from tests.compaction.rounds import GrowingLog, Setup
+from tests.datasource import compact_elsewhere
+from tests.datasource.spark_session import environment
 from tests.scale import counts
 
 
@@ -60,3 +67,25 @@ def test_erasing_and_repacking_on_spark_write_the_same_files(spark, oracle, tmp_
 
 def has_long_value(batch):
     return pc.fill_null(pc.greater(pc.binary_length(batch.column("value")), 60), False)
+
+
+def test_executors_of_their_own_write_the_same_files(tmp_path, oracle):
+    """Two executors in JVMs of their own, which share nothing with the driver but the disk."""
+    source = tmp_path / "source" / "t-0"
+    oracle.gen(source, 5, 400, codec="zstd", keys=40, txn=0.5, roll=0.05)
+    pairs = []
+    for strategy in ("memory", "spill"):
+        pairs += [str(shutil.copytree(source, tmp_path / strategy / "t-0")), strategy]
+    here = shutil.copytree(source, tmp_path / "here" / "t-0")
+    assert not compact(here, config=compact_elsewhere.config(), now_ms=compact_elsewhere.NOW).failed
+    (tmp_path / "spark").mkdir()
+    command = [sys.executable, "-m", compact_elsewhere.__name__, str(tmp_path / "spark"), *pairs]
+    done = subprocess.run(
+        command, env=os.environ | environment(), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads((tmp_path / "spark" / "results.json").read_text())
+    assert results == [[None, None, "memory"], [None, None, "spill"]]
+    expected = files_of(here)
+    assert expected != files_of(source)
+    assert [files_of(Path(path)) for path in pairs[::2]] == [expected, expected]
