@@ -14,6 +14,7 @@ from kseg.format.codec import BlockFunctions
 from kseg.log.walk import Chunk
 from kseg.native import codecs, records
 from kseg.native import table as t
+from kseg.native.rows import measure_rows
 
 ARENA_BYTES = 4 << 20
 EVERYTHING = (-(2**63), 2**63 - 1)
@@ -73,7 +74,7 @@ class RunDecoder:
     def _decode_rows(
         self, chunk: Chunk, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> Run:
-        there, payload_bytes = records.scan_room(chunk.table, rows.start, rows.stop, skip, starts, ends)
+        there, payload_bytes, _ = measure_rows(chunk.table, rows.start, rows.stop, skip, starts, ends)
         if self._columns.shape[1] < there:
             self._columns = np.empty((records.RECORD_COLUMNS, there + there // 4), np.int64)
         count, stop, status = records.fill_records(

@@ -300,19 +300,3 @@ def fill_records(
         cursor[CURSOR_RECORD] = 0
         cursor[CURSOR_POSITION] = 0
     return filled, end_row, DONE
-
-
-@kernel
-def scan_room(table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any) -> tuple[int, int]:
-    """How many records some rows can hold, whatever their headers claim, and how many bytes their payloads have."""
-    count = 0
-    size = 0
-    for row in range(first_row, end_row):
-        payload = ends[row] - starts[row]
-        size += payload
-        if not skip[row]:
-            said = table[COUNT, row]
-            if table[MAGIC, row] == 2:
-                said = min(said, payload // MIN_RECORD_SIZE)
-            count += max(said, 0)
-    return count, size

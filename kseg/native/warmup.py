@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kseg.native import (
+    cleaning,
     codecs,
     compress,
     crc32c,
@@ -14,12 +16,16 @@ from kseg.native import (
     header_reads,
     headers,
     indexing,
+    keymap,
+    markers,
     producers,
     records,
     rows,
     visibility,
 )
 from kseg.native import table as t
+
+Flags = NDArray[np.bool_]
 
 
 def warm_up() -> None:
@@ -64,3 +70,30 @@ def warm_up() -> None:
     producers.fill_producers(table, 0, 0, numbers, known, numbers, numbers, np.zeros(2, np.int64), completed)
     hash.fill_murmur2(data, numbers, numbers, 0, numbers)
     hash.fill_hash128(data, numbers, numbers, 0, np.zeros(2, np.uint64), np.zeros((1, 2), np.uint64))
+    _warm_up_compaction(data, table, numbers, flags, columns)
+
+
+def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: Flags, columns: t.Table) -> None:
+    key, hashes = np.zeros(2, np.uint64), np.zeros((1, 2), np.int64)
+    slots, ends = np.zeros((keymap.REGIONS, 3), np.int64), np.zeros(keymap.REGIONS, np.int64)
+    keymap.fill_key_hashes(data, data, columns, 0, key, hashes)
+    keymap.fill_wanted(columns, 0, flags, 0, flags)
+    keymap.order_by_region(hashes, flags, 0, ends, numbers)
+    keymap.put_keys(slots, 0, hashes, numbers, numbers, 0, 0, 0, 0)
+    keymap.fill_latest(slots, hashes, flags, 0, numbers)
+    keymap.fill_latest_dropped(numbers, columns, 0, numbers)
+    lasts, rules, counts = (
+        np.zeros((3, 1), np.int64),
+        np.zeros(cleaning.RULES, np.int64),
+        np.zeros(cleaning.COUNTS, np.int64),
+    )
+    functions = np.zeros((5, compress.PACK_FIELDS), np.int64)
+    cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers)
+    cleaning.fill_keeps(table, numbers, columns, 0, numbers, flags, counts)
+    cleaning.rewrite_batches(
+        data, data, 0, table, 0, 0, numbers, columns, 0, 0, numbers, flags, rules, functions, data, data, data, table,
+        table, counts,
+    )  # fmt: skip
+    markers.settle_markers(
+        numbers, numbers, numbers, numbers, numbers, 0, numbers, numbers, 0, numbers, flags, flags, flags, numbers
+    )

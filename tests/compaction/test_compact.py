@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,3 +140,22 @@ def test_ten_times_more_keys_than_the_budget_give_the_same_files(tmp_path):
     assert spilled.partitions[0].keys == in_memory.partitions[0].keys
     assert spilled.partitions[0].keys * 24 > 9 * (1 << 20)
     assert content(directory) == content(copy)
+
+
+def test_ten_times_more_keys_than_the_budget_stay_within_it(tmp_path):
+    """Beside the keys there is what both passes work on: buffers of each thread, and the pieces that wait."""
+    budget, fixed, rows = 8 << 20, 320 << 20, 3_600_000
+    directory = tmp_path / "data" / "orders-0"
+    with kseg.create_log(directory, config=kseg.LogConfig(segment_bytes=64 << 20)) as writer:
+        for first in range(0, rows, 200_000):
+            keys = pa.array([b"key-%08d" % number for number in range(first, first + 200_000)], pa.binary())
+            writer.append(pa.table({"key": keys, "value": keys}), codec="lz4")
+        writer.roll()
+        writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
+    command = [sys.executable, "-m", "tests.compaction.measured", str(directory), str(budget)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    assert (told["error"], told["strategy"], told["keys"]) == (None, "spill", rows)
+    assert told["keys"] * 24 > 10 * budget
+    assert told["grown"] < budget + fixed, f"{told['grown'] / (1 << 20):.0f} MiB"

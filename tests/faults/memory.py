@@ -17,11 +17,21 @@ def _status(name: str) -> int:
     raise LookupError(name)
 
 
+def resident() -> int:
+    """Bytes that are resident now."""
+    return _status("VmRSS")
+
+
+def peak() -> int:
+    """The most bytes that were resident since the start, or since the peak was cleared."""
+    return _status("VmHWM")
+
+
 @contextlib.contextmanager
 def bounded_growth(limit: int) -> Iterator[None]:
     """Fail where resident memory rises by more than `limit` bytes at any moment inside the block."""
     CLEAR.write_text("5")  # resets the peak to what is resident now
-    before = _status("VmRSS")
+    before = resident()
     yield
-    growth = _status("VmHWM") - before
+    growth = peak() - before
     assert growth < limit, f"resident memory rose by {growth / MIB:.0f} MiB, allowed are {limit / MIB:.0f} MiB"
