@@ -21,17 +21,23 @@ def print_table(name: str, rows: list[Row]) -> None:
 
 
 def _ratio_lines(rows: list[Row]) -> list[list[str]]:
-    names = list(rows[0]["records_per_second"])
+    names = list(dict.fromkeys(name for row in rows for name in row["records_per_second"]))
     head = ["case", *(f"{name} M/s" for name in names), *(f"/ {name}" for name in names[1:])]
     with_cpu = "cpu_ratio" in rows[0]
     lines = [[*head, "/ by cpu", "python cpu s/M"] if with_cpu else head]
     for row in rows:
-        rates = [f"{row['records_per_second'][name] / 1e6:.3f}" for name in names]
-        lines.append([row["case"], *rates, *(_ratio_text(row["ratios"][name]) for name in names[1:])])
+        rates = [_rate_text(row["records_per_second"].get(name)) for name in names]
+        ratios = (_ratio_text(row["ratios"][name]) if name in row["ratios"] else "" for name in names[1:])
+        lines.append([row["case"], *rates, *ratios])
         if with_cpu:
             per_million = row["details"][names[0]]["cpu_seconds_per_million"]
             lines[-1] += [f"{row['cpu_ratio']:.2f}", f"{per_million['python']:.3f}"]
     return lines
+
+
+def _rate_text(rate: float | None) -> str:
+    """Not every contestant takes part in every case."""
+    return "" if rate is None else f"{rate / 1e6:.3f}"
 
 
 def _ratio_text(entry: Row) -> str:

@@ -22,6 +22,8 @@ from kseg.tables import format_size
 
 SAMPLES: Final = 8
 SAMPLE_BYTES: Final = 1 << 20
+MIN_SAMPLE_BYTES: Final = 256 << 10
+SAMPLED_SHARE: Final = 64  # of a log of some size one byte of so many is looked at
 MARGIN: Final = 1.25
 
 
@@ -74,18 +76,20 @@ def plan_keys(
 
 def sample_keys(segments: Sequence[Segment]) -> Sample:
     """Guess how many records and distinct keys some segments hold; a small log is not guessed but counted."""
-    pieces = [piece for segment in segments for piece in cut_segment(segment, SAMPLE_BYTES)]
+    wanted = sum(segment.size for segment in segments) // (SAMPLES * SAMPLED_SHARE)
+    size = min(max(wanted, MIN_SAMPLE_BYTES), SAMPLE_BYTES)
+    pieces = [piece for segment in segments for piece in cut_segment(segment, size)]
     chosen = pieces if len(pieces) <= SAMPLES else [pieces[i * len(pieces) // SAMPLES] for i in range(SAMPLES)]
     decoder, hash_key = RunDecoder(), new_hash_key()
-    parts, records, size = [np.empty((0, 2), np.int64)], 0, 0
+    parts, records, seen = [np.empty((0, 2), np.int64)], 0, 0
     for piece in chosen:
         for chunk, rows in walk_piece(piece, check=False):
-            size += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
+            seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
             for run in decoder.decode(chunk, rows, np.zeros(rows.stop, np.bool_)):
                 records += run.count
                 parts.append(key_hashes(run, hash_key)[has_key(run)])
     distinct = len(np.unique(np.concatenate(parts)[:, 0]))
-    scale = _total_bytes(pieces) / max(size, 1)
+    scale = _total_bytes(pieces) / max(seen, 1)
     if scale <= 1:
         return Sample(records, distinct)
     return Sample(int(records * scale), min(_all_keys(records, distinct), int(records * scale)))
