@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Self
 
 from kseg.storage import RandomFile, Writable, byte_view
@@ -12,6 +13,7 @@ from kseg.tiering.chunks import Transform, read_chunks
 
 KEPT_BYTES: Final = 8 << 20  # of chunks that a later read may want: a walk's reads do not end where chunks do
 FETCH_BYTES: Final = 16 << 20  # of chunks that one request fetches
+AHEAD_AFTER: Final = 3  # fetches in a row, before more is fetched than was asked for
 
 
 class ChunkFile:
@@ -33,6 +35,10 @@ class ChunkFile:
         self._is_plain = not transform.compression and transform.cipher is None
         self._kept: OrderedDict[int, bytes | memoryview] = OrderedDict()
         self._lock = threading.Lock()
+        self._following = 0
+        self._in_a_row = 0
+        self._reader: ThreadPoolExecutor | None = None
+        self._ahead: tuple[int, Future[list[bytes | memoryview]]] | None = None
 
     def refresh(self) -> int:
         """See RandomFile; what is in the tier does not grow."""
@@ -64,15 +70,39 @@ class ChunkFile:
         return size
 
     def _fetch(self, first: int, last: int) -> None:
+        """Fetch chunks from `first` on, those up to `last` as far as one request takes, and keep them."""
         most = max(FETCH_BYTES // self._index.original_chunk_size, 1)
-        numbers = [first]
-        while numbers[-1] < last and len(numbers) < most and numbers[-1] + 1 not in self._kept:
-            numbers.append(numbers[-1] + 1)
-        chunks = read_chunks(self._file, [self._index.chunk(number) for number in numbers], self._transform)
-        room = max(KEPT_BYTES // self._index.original_chunk_size, 1) + len(numbers)
-        while self._kept and len(self._kept) + len(numbers) > room:
+        count = 1
+        while count < most and first + count <= last and first + count not in self._kept:
+            count += 1
+        chunks = self._taken_ahead(first) or self._read(first, count)
+        room = max(KEPT_BYTES // self._index.original_chunk_size, 1) + len(chunks)
+        while self._kept and len(self._kept) + len(chunks) > room:
             self._kept.popitem(last=False)
-        self._kept.update(zip(numbers, chunks, strict=True))
+        self._kept.update(enumerate(chunks, first))
+        self._in_a_row = self._in_a_row + 1 if first == self._following else 0
+        self._following = first + len(chunks)
+        if self._in_a_row >= AHEAD_AFTER and count * self._index.original_chunk_size <= FETCH_BYTES:
+            self._read_ahead(min(count, self._index.count - self._following))
+
+    def _read(self, first: int, count: int) -> list[bytes | memoryview]:
+        places = [self._index.chunk(number) for number in range(first, first + count)]
+        return read_chunks(self._file, places, self._transform)
+
+    def _read_ahead(self, count: int) -> None:
+        """Fetch what follows while the caller works: whoever has read so far in one go will read on."""
+        if count < 1:
+            return
+        if self._reader is None:
+            self._reader = ThreadPoolExecutor(1, thread_name_prefix="kseg-tier")
+        self._ahead = self._following, self._reader.submit(self._read, self._following, count)
+
+    def _taken_ahead(self, first: int) -> list[bytes | memoryview] | None:
+        """What was fetched ahead, if it begins with this chunk."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != first:
+            return None
+        return ahead[1].result()
 
     def is_cached(self, start: int, end: int) -> bool:
         """See RandomFile; a tier's caches are its own business."""
@@ -83,6 +113,8 @@ class ChunkFile:
 
     def close(self) -> None:
         """See RandomFile."""
+        if self._reader is not None:
+            self._reader.shutdown(wait=True, cancel_futures=True)
         self._kept.clear()
         self._file.close()
 

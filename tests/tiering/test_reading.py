@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import shutil
 
@@ -68,6 +69,32 @@ def test_a_thousand_records_fetch_two_chunks_and_the_indexes(tmp_path, compressi
     fetched.clear()
     values(log, 13_000, 14_000)
     assert "indexes" not in {kind for kind, _, _ in fetched}
+
+
+def test_reading_on_fetches_ahead_and_each_chunk_once(tmp_path):
+    partition = write_log(tmp_path / "data", segments=2, count=5_000, value=b"v" * 100)
+    upload(partition, tmp_path / "tier", chunk_size=16 << 10, transform=Transform(compression=True))
+    log = kseg.open_dir(tmp_path / "tier")["orders", 0]
+    fetched = counted(log)
+    assert len(values(log, batch_bytes=20_000)) == 5_000
+    assert any(name.startswith("kseg-tier") for name in log.store.tier.store.threads)
+    stored = sorted((position, size) for kind, position, size in fetched if kind == "log")
+    assert len(stored) > 10
+    assert all(position + size == following for (position, size), (following, _) in itertools.pairwise(stored))
+
+
+def test_damage_that_was_fetched_ahead_is_told_after_the_records_before_it(tmp_path):
+    partition = write_log(tmp_path / "data", segments=2, count=5_000, value=b"v" * 100)
+    (name,) = upload(partition, tmp_path / "tier", chunk_size=16 << 10, transform=Transform(compression=True))
+    path = tmp_path / "tier" / name.key(ChunkedPart.LOG)
+    data = bytearray(path.read_bytes())
+    data[-2000:] = bytes(2000)
+    path.write_bytes(data)
+    found = 0
+    with pytest.raises(CorruptRecordError, match=r"\.log, byte \d+: a compressed chunk"):
+        for batch in kseg.open_dir(tmp_path / "tier")["orders", 0].read(batch_bytes=20_000):
+            found += batch.num_rows
+    assert found > 1000
 
 
 def test_manifests_are_read_once(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -129,6 +130,7 @@ class CountingStore:
     def __init__(self, store) -> None:
         self._store = store
         self.fetched: list[tuple[str, int, int]] = []
+        self.threads: set[str] = set()
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -144,6 +146,7 @@ class CountingStore:
 
         def counted(position, view):
             got = read_into(position, view)
+            self.threads.add(threading.current_thread().name)
             self.fetched.append((path.rpartition(".")[2], position, got))
             return got
 
