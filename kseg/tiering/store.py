@@ -10,9 +10,8 @@ Without local files, the tier itself is the directory, with a partition director
 from __future__ import annotations
 
 import functools
-import logging
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +35,6 @@ from kseg.tiering.metadata_topic import KnownSegment, MetadataImage, read_metada
 from kseg.tiering.segments import Epochs, RemoteSegment, choose_segments
 from kseg.tiering.tier import Tier, TierPartition, is_object_path
 from kseg.types import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 Names = list[str]
 Partitions = list[TierPartition]
@@ -71,7 +68,7 @@ class TieredStore:
         self.tier = tier
         self.local = local
         self._shown: dict[str, _Shown] = {}
-        self._looked: set[str] = set()
+        self._first_local: dict[str, int] = {}
         self._images: dict[str, MetadataImage] = {}
         self._known_partitions: Partitions | None = None
 
@@ -211,15 +208,17 @@ class TieredStore:
     def _look(self, path: str, entries: Entries) -> _Shown | None:
         """Look what the tier has for a partition's directory, whose local files are `entries`."""
         directory = path.rstrip("/")
-        again = directory in self._looked
-        self._looked.add(directory)
+        first_local = min(_local_bases(entries), default=2**63)
+        # what was local and is not any more may be in a part of the tier that was not there at the last look
+        again = first_local > self._first_local.get(directory, first_local)
+        self._first_local[directory] = first_local
         partition = self._find(directory, again=again)
         if partition is None:
             return None
-        segments = self._choose(directory, partition, again=again)
-        first_local = min(_local_bases(entries), default=2**63)
+        segments = self._choose(directory, partition)
         older = [segment for segment in segments if segment.start_offset < first_local]
-        _warn_of_gaps(older, first_local, directory)
+        for message in _gaps(older, first_local):
+            self.tier.warn_once(f"{directory}: {message}")
         shown = _Shown(partition, _entries_of(older), segments)
         self._shown[directory] = shown
         return shown
@@ -254,14 +253,14 @@ class TieredStore:
                 )
         return None
 
-    def _choose(self, directory: str, partition: TierPartition, *, again: bool) -> Segments:
+    def _choose(self, directory: str, partition: TierPartition) -> Segments:
         found = self.tier.segments(partition)
-        known = self._known(directory, partition, again=again)
+        ids = {segment.name.segment_id for segment in found}
+        known = self._known(directory, partition, ids)
         if known is not None:
-            there = {segment.name.segment_id for segment in found}
-            lost = [told.name.stem for told in known.values() if told.is_finished and told.name.segment_id not in there]
+            lost = [told.name.stem for told in known.values() if told.is_finished and told.name.segment_id not in ids]
             if lost:
-                logger.warning("%s: segments that were offloaded are not in the tier: %s", directory, ", ".join(lost))
+                self.tier.warn_once(f"{directory}: segments that were offloaded are not in the tier: {', '.join(lost)}")
         return choose_segments(
             found,
             known,
@@ -269,15 +268,21 @@ class TieredStore:
             epochs_of=self._epochs_of,
         )
 
-    def _known(self, directory: str, partition: TierPartition, *, again: bool) -> Mapping[str, KnownSegment] | None:
-        """What the metadata topic beside a partition says of it; read once, and again with a second look."""
-        parent = directory.rpartition("/")[0]
+    def _known(self, directory: str, partition: TierPartition, found: set[str]) -> Mapping[str, KnownSegment] | None:
+        """What the metadata topic beside a partition says of it.
+
+        The topic is read once for all partitions, and again where the tier has segments that were not finished then.
+        """
         if self.local is None:
             return None
-        if again or parent not in self._images:
-            there = self.local.stat(parent) is not None
-            self._images[parent] = read_metadata(self.local, parent) if there else MetadataImage()
-        return self._images[parent].of(partition.place.topic_id, partition.place.partition)
+        parent, place = directory.rpartition("/")[0], partition.place
+        if parent in self._images:
+            known = self._images[parent].of(place.topic_id, place.partition)
+            if known is not None and all(segment_id in known and known[segment_id].is_finished for segment_id in found):
+                return known
+        there = self.local.stat(parent) is not None
+        self._images[parent] = read_metadata(self.local, parent) if there else MetadataImage()
+        return self._images[parent].of(place.topic_id, place.partition)
 
     def _lineage(self, directory: str, found: Iterable[RemoteSegment]) -> Epochs:
         """The partition's leader epochs: the local checkpoint's, else those of the newest segment."""
@@ -346,12 +351,11 @@ def _entries_of(older: list[RemoteSegment]) -> dict[str, Entry]:
     return shown
 
 
-def _warn_of_gaps(older: list[RemoteSegment], first_local: int, directory: str) -> None:
+def _gaps(older: list[RemoteSegment], first_local: int) -> Iterator[str]:
+    """Offsets between segments that nobody has."""
     starts = [segment.start_offset for segment in older[1:]]
     if first_local < 2**63:
         starts.append(first_local)
     for segment, following in zip(older, starts, strict=False):
         if segment.next_offset is not None and segment.next_offset < following:
-            logger.warning(
-                "%s: offsets %d to %d are neither local nor in the tier", directory, segment.next_offset, following - 1
-            )
+            yield f"offsets {segment.next_offset} to {following - 1} are neither local nor in the tier"

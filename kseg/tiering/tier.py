@@ -8,6 +8,7 @@ offsets have different ids.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import posixpath
 import re
@@ -38,6 +39,8 @@ from kseg.tiering.layout import (
 )
 from kseg.tiering.manifest import MAX_MANIFEST_BYTES, SegmentManifest, Slice
 from kseg.tiering.segments import RemoteSegment
+
+logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 6  # of directories between the URI and a partition's objects
 INDEX_CACHE_BYTES: Final = 64 << 20
@@ -106,12 +109,21 @@ class Tier:
         self._manifests: dict[str, tuple[object, SegmentManifest]] = {}
         self._transforms: dict[str, Transform] = {}
         self._indexes: OrderedDict[str, bytes] = OrderedDict()
+        self._told: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Tier({self.uri!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_tier, (self.uri, self.keys)
+
+    def warn_once(self, message: str) -> None:
+        """Say something in the log, the same only once: a tier is listed often."""
+        with self._lock:
+            is_new = message not in self._told
+            self._told.add(message)
+        if is_new:
+            logger.warning("%s", message)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
