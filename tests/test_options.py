@@ -150,8 +150,10 @@ REFUSED = [
     ({"view": "rows"}, BATCH, "valid values are records, batches"),
     ({"maxBytesPerTask": "64 bananas"}, BATCH, "must be a size above 0 such as"),
     ({"maxReadBytesPerSecond": "0"}, BATCH, "must be a size above 0"),
-    ({"remote": "s3://b"}, BATCH, "option remote is not available in this version"),
-    ({"remoteKeys": "k=f"}, BATCH, "option remoteKeys is not available in this version"),
+    ({"remote": " "}, BATCH, "option remote is empty"),
+    ({"remoteKeys": "key"}, BATCH, "option remoteKeys must be id=private-key-file"),
+    ({"remoteKeys": "k=-----BEGIN PRIVATE KEY-----"}, BATCH, "files, never keys themselves"),
+    ({"remoteKeys": "k=a.pem,k=b.pem"}, BATCH, "option remoteKeys names key 'k' twice"),
     ({"paths": '"a"'}, BATCH, "must be a JSON list"),
     ({"paths": "a,b"}, BATCH, "must be a JSON list"),
     ({"path": " "}, BATCH, "option path is empty"),
@@ -183,6 +185,13 @@ def test_options_that_are_refused(options, streaming, message):
 
 def test_no_options_are_the_defaults():
     assert parse_source_options({}) == SourceOptions()
+
+
+def test_a_tier_alone_is_the_path():
+    found = parse_source_options({"remote": "s3://b/p", "remoteKeys": "k2=b.pem, k1=a.pem", "allowSharedKeys": "true"})
+    assert (found.paths, found.remote) == (("s3://b/p",), "s3://b/p")
+    assert (found.remote_keys, found.allow_shared_keys) == ((("k1", "a.pem"), ("k2", "b.pem")), True)
+    assert parse_source_options({"path": "data", "remote": "s3://b/p"}).paths == ("data",)
 
 
 def test_what_is_ignored_is_said_in_one_sentence_each():
