@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.kafka.broker import Broker
 from tests.kafka.jars import Missing
 from tests.kafka.oracle import Oracle
+from tests.s3.server import ACCESS_KEY, SECRET_KEY, S3Server
 from tests.scale import FACTOR, counts
 from tests.strict import (  # noqa: F401  (hooks: pytest finds them by name)
     pytest_collectreport,
@@ -25,7 +26,7 @@ for _profile, _examples in (("dev", 50), ("ci", 100), ("soak", 100)):
     settings.register_profile(_profile, max_examples=counts(_examples), deadline=None, print_blob=True)
 settings.load_profile("soak" if FACTOR > 1 else "ci" if os.environ.get("CI") == "true" else "dev")
 
-_MARK_BY_FIXTURE = {"oracle": "oracle", "broker": "broker", "broker_factory": "broker"}
+_MARK_BY_FIXTURE = {"oracle": "oracle", "broker": "broker", "broker_factory": "broker", "s3": "s3"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,3 +86,17 @@ def broker(broker_factory: Callable[..., Broker]) -> Iterator[Broker]:
     """One running broker for the session; give each test's topics names of their own, and leave it running."""
     with broker_factory() as running:
         yield running
+
+
+@pytest.fixture
+def s3(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A running S3 server of the test's own; its credentials are in the environment."""
+    try:
+        server = S3Server(tmp_path_factory.mktemp("s3"))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with server:
+        yield server

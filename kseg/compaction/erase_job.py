@@ -24,18 +24,18 @@ from kseg.compaction.erase_report import EraseReport, PlaceErasure
 from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment, portable
 from kseg.compaction.matching import KeySearch, Predicate, PredicateSearch, Search, as_keys, hashed_keys
 from kseg.compaction.partition import finish_interrupted
-from kseg.compaction.select import PathLike, Selection, select_logs
-from kseg.compaction.staging import staging, write_nonce
 from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.logdir import open_dir
 from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.staging import staging, write_nonce
 from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
+from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.types import TopicPartition
 
 

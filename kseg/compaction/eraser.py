@@ -17,10 +17,10 @@ from kseg.compaction.matching import Matcher, Search
 from kseg.compaction.output import CleanedSegment
 from kseg.compaction.pieces import cut_segment, walk_piece
 from kseg.compaction.rewrite import Rewriter, Rules, last_entries
-from kseg.compaction.staging import check_nonce
 from kseg.errors import FormatError
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.staging import check_nonce
 from kseg.native import cleaning
 from kseg.native import table as t
 from kseg.native.records import BATCH_ROW

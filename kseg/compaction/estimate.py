@@ -10,12 +10,12 @@ from kseg.compaction.config import CleanerConfig
 from kseg.compaction.effective import effective_config
 from kseg.compaction.policy import find_cleanable
 from kseg.compaction.report import left_alone
-from kseg.compaction.select import PathLike, select_logs
 from kseg.compaction.strategy import sample_keys
 from kseg.errors import KsegError
 from kseg.log.checkpoints import CheckpointKind
 from kseg.log.partition import Log
 from kseg.reports import Report
+from kseg.settings.select import PathLike, select_logs
 from kseg.settings.values import Refusal
 from kseg.tables import Column, format_size, format_table
 from kseg.types import TopicPartition

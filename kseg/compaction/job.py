@@ -13,11 +13,11 @@ from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.effective import effective_config
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.report import CompactionReport, PartitionCompaction
-from kseg.compaction.select import PathLike, Selection, select_logs
 from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.progress import SILENT, Progress
+from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.settings.values import Refusal
 from kseg.types import TopicPartition
 

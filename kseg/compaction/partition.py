@@ -18,13 +18,13 @@ from kseg.compaction.report import PartitionCompaction
 from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.round import Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
-from kseg.compaction.staging import has_leftovers, remove_leftovers, staging
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.staging import has_leftovers, remove_leftovers, staging
 from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession

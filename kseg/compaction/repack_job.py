@@ -20,8 +20,6 @@ from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import group_segments
 from kseg.compaction.report import left_alone
 from kseg.compaction.rewrite import Rewritten
-from kseg.compaction.select import PathLike, select_logs
-from kseg.compaction.staging import staging, write_nonce
 from kseg.compaction.tasks import Place, RewrittenFile, bundled, store_rewritten
 from kseg.errors import FormatError, KsegError, LockedError, UnsupportedError
 from kseg.format.batch import offset_shown
@@ -30,6 +28,7 @@ from kseg.index.txn import AbortedTxn
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.staging import staging, write_nonce
 from kseg.log.swap import replace_segments
 from kseg.native import encode
 from kseg.native import table as t
@@ -38,6 +37,7 @@ from kseg.native.repacking import repack_batches
 from kseg.progress import SILENT, Progress
 from kseg.reports import Report
 from kseg.runner import run_tasks, stream_tasks
+from kseg.settings.select import PathLike, select_logs
 from kseg.tables import Column, format_size, format_table
 from kseg.types import Codec
 

@@ -22,10 +22,10 @@ from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.round import Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import superseded_offsets, write_offsets
-from kseg.compaction.staging import write_nonce
 from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
+from kseg.log.staging import write_nonce
 from kseg.log.visibility import AbortedRanges
 from kseg.progress import SILENT
 from kseg.runner import run_tasks

@@ -23,8 +23,8 @@ from kseg.compaction.pieces import Piece
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
 from kseg.compaction.spill import DroppedOffsets
-from kseg.compaction.staging import check_nonce
 from kseg.errors import JobError, StorageError
+from kseg.log.staging import check_nonce
 from kseg.log.visibility import AbortedRanges
 from kseg.native import table as t
 from kseg.native.crc32c import crc32c

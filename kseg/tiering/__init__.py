@@ -1,1 +1,34 @@
-"""Segments in a tier: an object store behind the local log, in the layouts that Kafka's plugins write."""
+"""Segments in a tier: an object store behind the local log, in the layouts that Kafka's plugins write.
+
+The jobs are loaded when they are first used: whoever only reads does not need them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kseg.tiering.fsck_job import fsck
+    from kseg.tiering.fsck_report import FsckReport
+    from kseg.tiering.offload_job import offload
+    from kseg.tiering.offload_report import OffloadReport
+    from kseg.tiering.restore_job import restore
+    from kseg.tiering.restore_report import RestoreReport
+
+__all__ = ["FsckReport", "OffloadReport", "RestoreReport", "fsck", "offload", "restore"]
+
+_HOMES = {
+    "FsckReport": "kseg.tiering.fsck_report",
+    "OffloadReport": "kseg.tiering.offload_report",
+    "RestoreReport": "kseg.tiering.restore_report",
+    "fsck": "kseg.tiering.fsck_job",
+    "offload": "kseg.tiering.offload_job",
+    "restore": "kseg.tiering.restore_job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kseg.tiering' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

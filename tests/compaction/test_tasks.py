@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kseg.compaction import CleanerConfig, compact, spark
-from kseg.compaction.staging import NONCE, check_nonce, write_nonce
 from kseg.errors import JobError
+from kseg.log.staging import NONCE, check_nonce, write_nonce
 from tests.builders import LogBuilder
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, strategy="memory")

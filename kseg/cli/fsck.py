@@ -1,0 +1,70 @@
+"""`kseg fsck`: check what a tier holds."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from kseg.cli.common import add_json, parse_count
+from kseg.cli.confirm import add_yes, confirm
+from kseg.cli.progress import for_people
+from kseg.cli.render import DAMAGED, Output
+from kseg.cli.tier_args import key_files
+from kseg.tables import format_size
+from kseg.tiering.fsck_job import fsck
+from kseg.tiering.fsck_report import FsckReport, Kind
+
+EXAMPLE: Final = """example:
+  kseg fsck s3://bucket/prefix/ --metadata /var/lib/kafka/data
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("remote", metavar="URI", help="the tier: s3://, gs://, abfs://, ... or a local path")
+    parser.add_argument(
+        "--metadata", metavar="DIR", action="append", help="a log directory with __remote_log_metadata (repeatable)"
+    )
+    parser.add_argument(
+        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
+    )
+    parser.add_argument("--deep", action="store_true", help="read every segment, and check every batch")
+    parser.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
+    parser.add_argument(
+        "--delete-orphans", action="store_true", help="delete those older than 24 hours by the store's clock"
+    )
+    add_yes(parser)
+    parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Check, and show what is wrong."""
+    report = _checked(args, delete_orphans=args.delete_orphans and args.yes)
+    if args.delete_orphans and not args.yes:
+        orphans = [finding for finding in report.findings if finding.kind is Kind.ORPHAN]
+        size = format_size(sum(finding.bytes for finding in orphans))
+        if orphans and confirm(f"Delete up to {len(orphans)} orphans, {size}, for good?", args, out):
+            report = _checked(args, delete_orphans=True)
+    if args.json:
+        for finding in (values := report.to_dict()).pop("findings"):
+            out.json(finding)
+        out.json({"summary": values})
+    else:
+        for line in report.lines(out.width):
+            out.line(line)
+    if not report.is_sound:
+        out.status = DAMAGED
+
+
+def _checked(args: argparse.Namespace, *, delete_orphans: bool) -> FsckReport:
+    return fsck(
+        args.remote,
+        metadata=args.metadata,
+        remote_metadata_partitions=args.remote_metadata_partitions,
+        deep=args.deep,
+        keys=args.remote_keys,
+        delete_orphans=delete_orphans,
+        workers=args.workers or None,
+        progress=for_people(quiet=args.json),
+    )

@@ -1,0 +1,181 @@
+"""Where the records of `__remote_log_metadata` go: into a stopped cluster's files, to a live cluster, or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from kseg.errors import JobError, OptionError
+from kseg.log.partition import Log, open_log
+from kseg.log.writer import append_to
+from kseg.settings.source import SettingsSource
+from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
+from kseg.types import TopicPartition
+
+_SECONDS: Final = 30.0
+
+
+class MetadataTopic(Protocol):
+    """What an offload needs of the metadata topic."""
+
+    def refusal(self, topic_id: str, partition: int) -> str | None:
+        """Why nothing can be written for a partition, None where it can."""
+
+    def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
+        """What the topic says of a partition's segments, by their ids."""
+
+    def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
+        """Write records about a partition; they are durable when this returns."""
+
+
+def _of_partition(records: dict[str, SegmentRecord], topic_id: str, partition: int) -> dict[str, SegmentRecord]:
+    return {key: found for key, found in records.items() if (found.topic_id, found.partition) == (topic_id, partition)}
+
+
+@dataclass(frozen=True, slots=True)
+class NoTopic:
+    """No broker will ever load what is offloaded: nobody needs records."""
+
+    def refusal(self, topic_id: str, partition: int) -> str | None:
+        """See MetadataTopic."""
+        return None
+
+    def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
+        """See MetadataTopic."""
+        return {}
+
+    def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
+        """See MetadataTopic."""
+
+
+class StoppedTopic:
+    """The topic's partitions in the directories of stopped brokers; records go to all replicas alike.
+
+    Args:
+        logs: Those of the topic, of all directories that were given.
+        partitions: How many the topic has, where no metadata log tells.
+    """
+
+    def __init__(self, logs: Iterable[Log], source: SettingsSource, partitions: int | None = None) -> None:
+        self._replicas: dict[int, list[Log]] = {}
+        for log in logs:
+            self._replicas.setdefault(log.partition, []).append(log)
+        self._source = source
+        known = None if source.image is None else source.image.topics.get(TOPIC)
+        self._partitions = partitions if known is None else len(known.partitions)
+
+    def refusal(self, topic_id: str, partition: int) -> str | None:
+        """See MetadataTopic."""
+        if self._partitions is None:
+            return (
+                f"it is not known how many partitions {TOPIC} has: give the metadata log, or their number, or archive"
+            )
+        number = metadata_partition(topic_id, partition, self._partitions)
+        replicas = self._replicas.get(number, [])
+        if not replicas:
+            return f"{TOPIC}-{number}, which tells brokers of it, is in no directory that was given"
+        missing = self._source.check_replicas(TopicPartition(TOPIC, number), replicas, this_replica_only=False)
+        if missing is not None:
+            return f"{missing}; a record in some replicas only would be truncated away"
+        return _differences([open_log(log.directory) for log in replicas])
+
+    def _number(self, topic_id: str, partition: int) -> int:
+        assert self._partitions is not None
+        return metadata_partition(topic_id, partition, self._partitions)
+
+    def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
+        """See MetadataTopic."""
+        replica = self._replicas[self._number(topic_id, partition)][0]
+        return _of_partition(read_segment_records(open_log(replica.directory)), topic_id, partition)
+
+    def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
+        """See MetadataTopic."""
+        table = pa.table(
+            {"value": pa.array(values, pa.binary()), "timestamp": pa.array([now_ms] * len(values), pa.int64())}
+        )
+        for log in self._replicas[self._number(topic_id, partition)]:
+            with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
+                writer.append(table)
+
+
+def _differences(replicas: Sequence[Log]) -> str | None:
+    """Why replicas are not the same log: one of them would be truncated to another when the cluster starts."""
+    ends = {(log.end_offset, tuple(log.leader_epochs())) for log in replicas}
+    if len(ends) == 1:
+        return None
+    places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)
+    return f"replicas of {TOPIC} differ ({places}): start the cluster, let it catch up, and stop it again"
+
+
+class LiveTopic:
+    """The topic of a cluster that runs, through confluent-kafka."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        try:
+            import confluent_kafka
+        except ImportError:
+            raise OptionError(
+                "writing to a live cluster needs confluent-kafka", hint="pip install confluent-kafka"
+            ) from None
+        self._kafka = confluent_kafka
+        self._servers = {"bootstrap.servers": bootstrap_servers}
+        self._count: int | None = None
+
+    def _partitions(self) -> int:
+        if self._count is None:
+            from confluent_kafka.admin import AdminClient
+
+            try:
+                found = AdminClient({**self._servers}).list_topics(TOPIC, timeout=_SECONDS).topics[TOPIC]
+            except self._kafka.KafkaException as error:
+                raise JobError(f"{self._servers['bootstrap.servers']}: {error}") from None
+            self._count = len(found.partitions)
+        return self._count
+
+    def refusal(self, topic_id: str, partition: int) -> str | None:
+        """See MetadataTopic."""
+        return None if self._partitions() else f"the cluster has no {TOPIC}: is remote storage enabled there?"
+
+    def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
+        """See MetadataTopic."""
+        number = metadata_partition(topic_id, partition, self._partitions())
+        consumer = self._kafka.Consumer(
+            {**self._servers, "group.id": "kseg-offload", "enable.auto.commit": False, "enable.partition.eof": True}
+        )
+        values: list[bytes | None] = []
+        try:
+            consumer.assign([self._kafka.TopicPartition(TOPIC, number, 0)])
+            while (message := self._next(consumer)) is not None:
+                values.append(message.value())
+        finally:
+            consumer.close()
+        return _of_partition(fold_records(values), topic_id, partition)
+
+    def _next(self, consumer: Any) -> Any:
+        message = consumer.poll(_SECONDS)
+        if message is None:
+            raise JobError(f"{TOPIC} was not read to its end within {_SECONDS:.0f} s")
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == self._kafka.KafkaError._PARTITION_EOF:
+            return None
+        raise JobError(f"{TOPIC}: {error}")
+
+    def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
+        """See MetadataTopic."""
+        number = metadata_partition(topic_id, partition, self._partitions())
+        producer = self._kafka.Producer({**self._servers, "acks": "all", "enable.idempotence": True})
+        failures: list[object] = []
+
+        def note(error: object, _: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for value in values:
+            producer.produce(TOPIC, partition=number, value=value, on_delivery=note)
+        if producer.flush(_SECONDS) or failures:
+            raise JobError(f"{TOPIC}-{number}: records were not taken: {failures[:1] or 'no answer'}")

@@ -1,0 +1,286 @@
+"""A tier's objects: put, list, read and delete them by key, below a root that is a bucket's prefix or a directory.
+
+Keys are relative to the root, with slashes. What is put counts only once its size was seen in the store: object stores
+publish what a writer that died had sent so far.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+import urllib.parse
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import crc32c
+from pyarrow import fs as pafs
+
+from kseg import durable
+from kseg.errors import OptionError, StorageError
+from kseg.log.writer_place import make_log_dir
+from kseg.storage import LocalStore, RandomFile, RateLimiter, Store, open_store
+from kseg.storage_arrow import ArrowStore, arrow_errors
+
+PIECE_BYTES: Final = 4 << 20
+UNSENT_BYTES: Final = 64 << 20
+_SECRET_OPTIONS: Final = frozenset({"access_key", "secret_key", "session_token", "password", "token", "key", "secret"})
+_HOPELESS: Final = re.compile(r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|permission denied", re.I)
+
+Result = TypeVar("Result")
+Pieces = Callable[[], Iterable[bytes | bytearray | memoryview]]
+"""Gives the bytes of an object from the start, anew for each attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as the store lists it; `mtime_ms` is by the store's clock."""
+
+    key: str
+    size: int
+    mtime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Size and CRC-32C of bytes."""
+
+    size: int = 0
+    crc: int = 0
+
+    def add(self, piece: bytes | bytearray | memoryview) -> Digest:
+        """The digest with more bytes behind."""
+        return Digest(self.size + len(piece), int(crc32c.crc32c(piece, self.crc)))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a call is tried, and how long the pauses between are: they double, up to a limit, with some chance."""
+
+    attempts: int = 5
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 10.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def run(self, call: Callable[[], Result]) -> Result:
+        """Call until it succeeds; what cannot be helped by another try is raised at once."""
+        pause = self.first_pause_s
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return call()
+            except StorageError as error:
+                if attempt == self.attempts or error.missing or _HOPELESS.search(str(error)):
+                    raise
+            self.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, self.longest_pause_s)
+        raise AssertionError("unreachable")
+
+
+def check_remote(uri: str) -> str:
+    """Refuse a URI with a user name or password in it: it would be seen in reports, journals and Spark's pages."""
+    parts = urllib.parse.urlsplit(uri)
+    user, at, _ = parts.netloc.rpartition("@")
+    named = _SECRET_OPTIONS & urllib.parse.parse_qs(parts.query).keys()
+    if named or (at and (":" in user or parts.scheme.startswith("s3"))):  # abfs://container@account is none
+        raise OptionError(
+            f"the {parts.scheme}:// URI holds credentials", hint="give them by the environment or a profile"
+        )
+    return uri
+
+
+class TierObjects:
+    """The objects below one root; picklable by its address (`open_tier`)."""
+
+    def __init__(
+        self,
+        store: Store,
+        root: str,
+        *,
+        retry: RetryPolicy | None = None,
+        limiter: RateLimiter | None = None,
+    ) -> None:
+        self.store = store
+        self.root = root.rstrip("/")
+        self.retry = retry or RetryPolicy()
+        self._limiter = limiter or RateLimiter(None)
+
+    def path(self, key: str) -> str:
+        """A key as the store's own path."""
+        return self.store.join(self.root, *key.split("/"))
+
+    def put(self, key: str, pieces: Pieces) -> Digest:
+        """Write an object, in parts, with bounded memory; durable where it is local. The store's size is checked."""
+        return self.retry.run(lambda: self._put_once(key, pieces))
+
+    def put_bytes(self, key: str, data: bytes) -> Digest:
+        """Write a small object."""
+        return self.put(key, lambda: (data,))
+
+    def _put_once(self, key: str, pieces: Pieces) -> Digest:
+        path = self.path(key)
+        if isinstance(self.store, LocalStore):
+            digest = self._put_local(Path(path), pieces)
+        else:
+            digest = self._put_remote(path, pieces)
+        found = self.store.stat(path)
+        if found is None or found.size != digest.size:
+            size = "no object" if found is None else f"{found.size} bytes"
+            raise StorageError(f"{digest.size} bytes were written, and the store has {size}", path=path)
+        return digest
+
+    def _put_remote(self, path: str, pieces: Pieces) -> Digest:
+        assert isinstance(self.store, ArrowStore)
+        digest, unsent = Digest(), 0
+        with (
+            arrow_errors(path),
+            self.store.filesystem.open_output_stream(path, compression=None, buffer_size=0) as stream,
+        ):
+            for piece in pieces():
+                self._limiter.take(len(piece))
+                stream.write(piece)
+                digest, unsent = digest.add(piece), unsent + len(piece)
+                if unsent >= UNSENT_BYTES:  # pyarrow sends parts behind our back, and would keep all that wait
+                    stream.flush()
+                    unsent = 0
+        return digest
+
+    def _put_local(self, path: Path, pieces: Pieces) -> Digest:
+        make_log_dir(path.parent)
+        temporary = path.with_name(path.name + durable.TEMPORARY_SUFFIX)
+        digest = Digest()
+        try:
+            with durable.closing(durable.create(temporary, exclusive=False), temporary) as fd:
+                for piece in pieces():
+                    self._limiter.take(len(piece))
+                    durable.write_all(fd, piece, temporary)
+                    digest = digest.add(piece)
+                durable.fsync_file(fd)
+            durable.rename(temporary, path)
+        except StorageError:
+            durable.unlink(temporary, missing_ok=True)
+            raise
+        durable.fsync_dir(path.parent)
+        return digest
+
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        """All objects below a prefix that is a folder, sorted by key; none where there is no such folder."""
+        return self.retry.run(lambda: sorted(self._list_once(prefix), key=lambda found: found.key))
+
+    def _list_once(self, prefix: str) -> Iterator[StoredObject]:
+        base = self.path(prefix) if prefix else self.root
+        if isinstance(self.store, ArrowStore):
+            with arrow_errors(base):
+                selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
+                infos = self.store.filesystem.get_file_info(selector)
+            for info in infos:
+                if info.type == pafs.FileType.File:
+                    mtime = -1 if info.mtime_ns is None else info.mtime_ns // 1_000_000
+                    yield StoredObject(info.path.removeprefix(self.root).lstrip("/"), info.size or 0, mtime)
+            return
+        if self.store.stat(base) is not None:
+            yield from self._list_folder(base)
+
+    def _list_folder(self, path: str) -> Iterator[StoredObject]:
+        for entry in self.store.list(path):
+            child = self.store.join(path, entry.name)
+            if entry.is_dir:
+                yield from self._list_folder(child)
+            else:
+                yield StoredObject(child.removeprefix(self.root).lstrip("/"), entry.size, entry.mtime_ms)
+
+    def stat(self, key: str) -> StoredObject | None:
+        """What is stored under a key, or None."""
+        found = self.retry.run(lambda: self.store.stat(self.path(key)))
+        return None if found is None or found.is_dir else StoredObject(key, found.size, found.mtime_ms)
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes of an object, all or a range of it.
+
+        Raises:
+            StorageError: The object ends before the range does.
+        """
+        return self.retry.run(lambda: self._read_once(key, start, length))
+
+    def _read_once(self, key: str, start: int, length: int | None) -> bytes:
+        path = self.path(key)
+        with self.store.open(path) as file:
+            length = max(file.size - start, 0) if length is None else length
+            if start + length > file.size:
+                raise StorageError(f"{file.size} bytes, {start + length} were expected", path=path)
+            return bytes(_read_piece(file, start, length))
+
+    def digest(self, key: str) -> Digest:
+        """Read an object from end to end."""
+        return self.retry.run(lambda: self._digest_once(key))
+
+    def _digest_once(self, key: str) -> Digest:
+        digest = Digest()
+        with self.store.open(self.path(key)) as file:
+            while digest.size < file.size:
+                digest = digest.add(_read_piece(file, digest.size, min(PIECE_BYTES, file.size - digest.size)))
+        return digest
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        self.retry.run(lambda: self._delete_once(key))
+
+    def _delete_once(self, key: str) -> None:
+        path = self.path(key)
+        if isinstance(self.store, LocalStore):
+            if self.store.stat(path) is not None:
+                durable.unlink(path, missing_ok=True)
+                durable.fsync_dir(Path(path).parent)
+            return
+        assert isinstance(self.store, ArrowStore)
+        try:
+            with arrow_errors(path):
+                self.store.filesystem.delete_file(path)
+        except StorageError as error:
+            if self.store.stat(path) is not None:
+                raise error
+
+    def now_ms(self) -> int:
+        """The time by the store's clock: that of an object which is written and deleted for the purpose."""
+        key = f".kseg-clock-{uuid.uuid4().hex}"
+        self.put_bytes(key, b"0")
+        try:
+            found = self.stat(key)
+        finally:
+            self.delete(key)
+        if found is None or found.mtime_ms < 0:
+            raise StorageError("the store does not tell when objects were written", path=self.root)
+        return found.mtime_ms
+
+
+def _read_piece(file: RandomFile, start: int, length: int) -> bytearray:
+    piece = bytearray(length)
+    done = file.read_into(start, piece)
+    if done < length:
+        raise StorageError(f"the object ends at byte {start + done}", path=file.path)
+    return piece
+
+
+def open_tier(uri: str, *, max_bytes_per_second: float | None = None, retry: RetryPolicy | None = None) -> TierObjects:
+    """Open the tier at a URI or a local path."""
+    store, root = open_store(check_remote(uri))
+    return TierObjects(store, root, retry=retry, limiter=RateLimiter(max_bytes_per_second))
+
+
+def file_pieces(path: str, *, expected_size: int) -> Iterator[bytearray]:
+    """The bytes of a local file, a piece at a time.
+
+    Raises:
+        StorageError: It is not as long as expected.
+    """
+    with LocalStore().open(path) as file:
+        if file.size != expected_size:
+            raise StorageError(f"{file.size} bytes, {expected_size} were expected", path=path)
+        position = 0
+        while position < file.size:
+            piece = _read_piece(file, position, min(PIECE_BYTES, file.size - position))
+            file.drop_cache(position, position + len(piece))
+            yield piece
+            position += len(piece)

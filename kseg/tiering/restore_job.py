@@ -1,0 +1,215 @@
+"""Restore: segments of a tier back into log directories, with the offsets that they had."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
+from kseg.index.epoch import EpochStart, LeaderEpochs
+from kseg.log.names import partition_dir_name
+from kseg.log.writer_place import make_log_dir
+from kseg.progress import SILENT, Progress
+from kseg.runner import run_tasks
+from kseg.settings.values import Refusal
+from kseg.storage import LocalStore, open_store
+from kseg.tiering.crypto import KeyRing
+from kseg.tiering.metadata_topic import MetadataImage, read_metadata
+from kseg.tiering.objects import RetryPolicy, check_remote
+from kseg.tiering.restore_partition import (
+    FetchTask,
+    fetch_segment,
+    local_bases,
+    place_segments,
+    refuse_other_topic,
+    refuse_overlap,
+    restoring,
+    segments_in_range,
+)
+from kseg.tiering.restore_report import PartitionRestore, RestoredSegment, RestoreReport
+from kseg.tiering.segments import RemoteSegment, choose_segments
+from kseg.tiering.tier import Tier, TierPartition
+
+PathLike = str | os.PathLike[str]
+
+
+def restore(
+    remote: str,
+    path: PathLike,
+    *,
+    topics: Iterable[str] | None = None,
+    partition: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    topic_id: str | None = None,
+    metadata: PathLike | None = None,
+    keys: Mapping[str, PathLike] | None = None,
+    allow_shared_keys: bool = False,
+    retry: RetryPolicy | None = None,
+    dry_run: bool = False,
+    workers: int | None = None,
+    progress: Progress = SILENT,
+) -> RestoreReport:
+    """Bring segments back from a tier, each into `<path>/<topic>-<partition>`, so that a broker loads them.
+
+    A partition that still has local segments gets back what lies before them; one that has none is made, with its
+    topic id and leader epochs. Every batch is checked before anything is put in place. Segments are restored whole, so
+    the first and the last may hold offsets outside `[start, end)`.
+
+    Args:
+        remote: The tier, as `kseg.tiering.offload` takes it; the layout is seen from the objects.
+        path: A local log directory; it is made where it is missing.
+        topics: These only; None is all that the tier holds.
+        partition: This one only.
+        start: The first offset that is wanted.
+        end: The offset behind the last that is wanted.
+        topic_id: Which topic, where the tier holds several of one name.
+        metadata: A log directory with `__remote_log_metadata`, which tells what is valid of what overlaps.
+        keys: Files of private keys by id, for encrypted segments.
+        allow_shared_keys: Take key files that others can read.
+        dry_run: Change nothing, and report what would be restored.
+        workers: Threads; by default one per core.
+
+    Raises:
+        LockedError: A broker or another job holds the directory.
+        OptionError: An argument is wrong, or the tier holds nothing that was asked for.
+    """
+    began = time.monotonic()
+    if not isinstance(open_store(path)[0], LocalStore):
+        raise OptionError(f"segments are restored to a local directory, not to {os.fspath(path)!r}")
+    ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
+    tier = Tier(check_remote(remote), ring)
+    image = None if metadata is None else read_metadata(*open_store(metadata))
+    wanted = None if topics is None else frozenset(topics)
+    job = _Job(tier, Path(open_store(path)[1]), start, end, image, retry or RetryPolicy(), dry_run, workers, progress)
+    found = [
+        place
+        for place in tier.partitions()
+        if (wanted is None or place.place.topic in wanted)
+        and partition in (None, place.place.partition)
+        and topic_id in (None, place.place.topic_id)
+    ]
+    if not found:
+        raise OptionError(f"{remote} holds nothing that was asked for")
+    for place in job.without_doubles(found):
+        job.take(place)
+    return job.report(time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class _Job:
+    """One call of `restore`."""
+
+    tier: Tier
+    path: Path
+    start: int | None
+    end: int | None
+    image: MetadataImage | None
+    retry: RetryPolicy
+    dry_run: bool
+    workers: int | None
+    progress: Progress
+    done: list[PartitionRestore] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def without_doubles(self, found: list[TierPartition]) -> list[TierPartition]:
+        """One place for each partition; where there are several, it is refused."""
+        by_name: dict[str, list[TierPartition]] = {}
+        for place in found:
+            by_name.setdefault(str(place.place.topic_partition), []).append(place)
+        for name, places in by_name.items():
+            if len(places) > 1:
+                ids = ", ".join(sorted(f"{place.place.topic_id} ({place.place.layout})" for place in places))
+                self.refusals.append(Refusal(name, f"the tier has several of it: {ids}: say which topic id"))
+        return [places[0] for places in by_name.values() if len(places) == 1]
+
+    def take(self, place: TierPartition) -> None:
+        """Restore one partition; what stands against it goes to the report."""
+        name = place.place.topic_partition
+        directory = self.path / partition_dir_name(name)
+        restored: tuple[RestoredSegment, ...] = ()
+        error = None
+        try:
+            chosen = self._choose(place, directory)
+            restored = self._restore(place, directory, chosen)
+        except (LockedError, OptionError):
+            raise
+        except KsegError as failure:
+            error = str(failure)
+        self.done.append(
+            PartitionRestore(name.topic, name.partition, place.place.topic_id, str(directory), restored, error)
+        )
+
+    def _choose(self, place: TierPartition, directory: Path) -> list[RemoteSegment]:
+        known = None if self.image is None else self.image.of(place.place.topic_id, place.place.partition)
+        if self.image is not None and known is None:
+            raise LogError(f"the metadata says nothing of {place.place.topic_partition}")
+        refuse_other_topic(directory, place.place.topic_id)
+        found = self.tier.segments(place)
+
+        def lineage() -> tuple[EpochStart, ...]:
+            return max((self.tier.leader_epochs(segment) for segment in found), key=_newest, default=())
+
+        chosen = choose_segments(
+            found, known, lineage=lineage, epochs_of=lambda s: s.leader_epochs or self.tier.leader_epochs(s)
+        )
+        bases = local_bases(directory)
+        end = self.end if not bases else min(bases[0], bases[0] if self.end is None else self.end)
+        if bases and all(segment.start_offset >= bases[0] for segment in chosen):
+            return []  # all of it is here already
+        return segments_in_range(chosen, self.start, end, str(place.place.topic_partition))
+
+    def _restore(
+        self, place: TierPartition, directory: Path, chosen: list[RemoteSegment]
+    ) -> tuple[RestoredSegment, ...]:
+        topic_id = place.place.topic_id
+        bases = local_bases(directory)
+        # what nobody tells of the last segment is seen once it is here
+        end = chosen[-1].next_offset if chosen else None
+        end = end or (bases[0] if bases else None)
+        if self.dry_run:
+            refuse_overlap(directory, end)
+            return tuple(_planned(segment) for segment in chosen)
+        make_log_dir(self.path)
+        with restoring(directory, topic_id, end) as (session, folder):
+            self.progress.begin(f"restore {place.place.topic_partition}", sum(segment.size for segment in chosen))
+            try:
+                tasks = [FetchTask(self.tier, segment, str(folder), self.retry) for segment in chosen]
+                sizes = [segment.size for segment in chosen]
+                results = run_tasks(fetch_segment, tasks, workers=self.workers, progress=self.progress, weights=sizes)
+            finally:
+                self.progress.end()
+            restored = []
+            for result in results:
+                if isinstance(result, KsegError):
+                    raise result
+                restored.append(result)
+            if bases and restored and (restored[-1].next_offset or 0) > bases[0]:
+                raise JobError(f"what came back ends at {restored[-1].next_offset}", path=str(directory))
+            epochs = LeaderEpochs(self.tier.leader_epochs(chosen[-1]) if chosen else ())
+            place_segments(directory, folder, session, restored, topic_id, epochs)
+        return tuple(restored)
+
+    def report(self, seconds: float) -> RestoreReport:
+        """What was done."""
+        segments = [segment for found in self.done if found.error is None for segment in found.segments]
+        return RestoreReport(
+            self.dry_run,
+            self.tier.uri,
+            tuple(self.done),
+            tuple(self.refusals),
+            len(segments),
+            sum(segment.bytes for segment in segments),
+            seconds,
+        )
+
+
+def _newest(epochs: tuple[EpochStart, ...]) -> tuple[int, int]:
+    return (epochs[-1].epoch, epochs[-1].start_offset) if epochs else (-1, -1)
+
+
+def _planned(segment: RemoteSegment) -> RestoredSegment:
+    return RestoredSegment(segment.start_offset, segment.next_offset, segment.size, segment.name.segment_id)

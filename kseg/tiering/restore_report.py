@@ -1,0 +1,81 @@
+"""What a restore has done, or would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kseg.reports import Report
+from kseg.settings.values import Refusal
+from kseg.tables import Column, format_size, format_table
+
+_WIDTH: Final = 80
+_COLUMNS: Final = (
+    Column("TOPIC", at_least=12),
+    Column("PART", right=True),
+    Column("SEGMENTS", right=True),
+    Column("FROM", right=True),
+    Column("TO", right=True),
+    Column("SIZE", right=True),
+    Column("TOPIC ID", droppable=1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSegment:
+    """A segment that is local again; in a dry run it may not be known where it ends."""
+
+    base_offset: int
+    next_offset: int | None
+    bytes: int
+    segment_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRestore:
+    """What was done for a partition; `error` is what ended the work on it: nothing of it was put in place then."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    path: str
+    segments: tuple[RestoredSegment, ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport(Report):
+    """What `kseg.tiering.restore` did."""
+
+    dry_run: bool
+    remote: str
+    partitions: tuple[PartitionRestore, ...]
+    refusals: tuple[Refusal, ...]
+    segments: int
+    log_bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, width: int = _WIDTH) -> list[str]:
+        """The report as a table."""
+        rows = [
+            (
+                found.topic,
+                found.partition,
+                len(found.segments),
+                found.segments[0].base_offset,
+                found.segments[-1].next_offset,
+                format_size(sum(segment.bytes for segment in found.segments)),
+                found.topic_id,
+            )
+            for found in self.partitions
+            if found.segments and found.error is None
+        ]
+        table = format_table(_COLUMNS, rows, width) if rows else []
+        verb = "would be restored" if self.dry_run else "restored"
+        summary = f"{self.segments} segment{'' if self.segments == 1 else 's'} of {len(rows)} "
+        summary += f"partition{'' if len(rows) == 1 else 's'} {verb}, {format_size(self.log_bytes)}"
+        errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
+        return [*table, summary, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]

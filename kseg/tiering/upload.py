@@ -1,0 +1,246 @@
+"""Copy one segment to the tier, and prove the copy: what a task of an offload does.
+
+The manifest of the `chunked` layout is not written here: whoever runs the tasks publishes manifests in the order of the
+offsets, since a manifest says that its segment is complete.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kseg.errors import ChecksumError, StorageError
+from kseg.index.epoch import EpochStart
+from kseg.log.partition import Log
+from kseg.log.staging import check_nonce
+from kseg.storage import LocalStore
+from kseg.tiering.chunks import Transform, iter_chunks, read_chunk, store_indexes
+from kseg.tiering.crypto import KeyRing, SegmentCipher
+from kseg.tiering.layout import ChunkedPart, Layout, PlainPart, RemoteName
+from kseg.tiering.manifest import RemoteSegmentMetadata, SegmentManifest
+from kseg.tiering.metadata_records import SegmentRecord
+from kseg.tiering.objects import Digest, RetryPolicy, TierObjects, file_pieces, open_tier
+from kseg.tiering.parts import SegmentParts, find_segment, read_parts
+
+DEFAULT_CHUNK_SIZE: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """Where copies go and how they look there.
+
+    Attributes:
+        public_key: Id and file of the public key that wraps the data keys of `chunked`; None: nothing is encrypted.
+        keys: Private keys, to read back what was encrypted in an earlier run.
+    """
+
+    remote: str
+    layout: Layout = "chunked"
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    compression: bool = True
+    public_key: tuple[str, str] | None = None
+    keys: KeyRing = field(default_factory=KeyRing)
+    max_bytes_per_second: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def open(self) -> TierObjects:
+        """Open the tier."""
+        return open_tier(self.remote, max_bytes_per_second=self.max_bytes_per_second, retry=self.retry)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTask:
+    """One segment to copy; `record` says which and under which id.
+
+    Attributes:
+        resumed: An earlier run has begun with it, and may have come as far as the manifest.
+    """
+
+    directory: str
+    next_base: int
+    record: SegmentRecord
+    options: TierOptions
+    verify: bool
+    nonce: tuple[str, bytes] | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A segment whose objects, the manifest aside, are in the tier."""
+
+    record: SegmentRecord
+    stored_bytes: int
+    manifest: bytes | None
+    verified: bool
+
+
+def remote_name(record: SegmentRecord) -> RemoteName:
+    """The name that a segment's objects share."""
+    return RemoteName(record.topic, record.partition, record.topic_id, record.start_offset, record.segment_id)
+
+
+def upload_segment(task: UploadTask) -> Uploaded:
+    """Check the segment, copy it, and where it was asked for read the copy back.
+
+    Raises:
+        FormatError: The segment, or the copy that was read back, is damaged.
+        StorageError: A file or the tier failed, again and again.
+    """
+    if task.nonce is not None:
+        check_nonce(Path(task.nonce[0]), task.nonce[1])
+    log = Log(LocalStore(), task.directory)
+    segment = find_segment(log, task.record.start_offset)
+    if segment.size != task.record.size:
+        raise StorageError(f"{segment.size} bytes, {task.record.size} were expected", path=segment.path)
+    parts = read_parts(log, segment, task.next_base)
+    tier = task.options.open()
+    if task.options.layout == "plain":
+        return _upload_plain(tier, segment.path, parts, task)
+    return _upload_chunked(tier, segment.path, parts, task)
+
+
+def _upload_plain(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
+    name, size = remote_name(task.record), task.record.size
+    small = {
+        PlainPart.OFFSET_INDEX: parts.offset_index,
+        PlainPart.TIME_INDEX: parts.time_index,
+        PlainPart.TXN_INDEX: parts.txn_index,
+        PlainPart.SNAPSHOT: parts.snapshot,
+        PlainPart.LEADER_EPOCHS: parts.leader_epochs or None,
+    }
+    digests = {part: tier.put_bytes(name.key(part), data) for part, data in small.items() if data is not None}
+    # the log last: a listing that shows it shows a complete segment
+    digests[PlainPart.LOG] = tier.put(name.key(PlainPart.LOG), lambda: file_pieces(path, expected_size=size))
+    if task.verify:
+        for part, digest in digests.items():
+            check_digest(tier, name.key(part), digest)
+    return Uploaded(task.record, sum(digest.size for digest in digests.values()), None, task.verify)
+
+
+def check_digest(tier: TierObjects, key: str, expected: Digest) -> None:
+    """Read an object back.
+
+    Raises:
+        ChecksumError: It is not what was written.
+    """
+    found = tier.digest(key)
+    if found != expected:
+        raise ChecksumError(
+            f"read back {found.size} bytes with checksum {found.crc:08x}, "
+            f"written were {expected.size} with {expected.crc:08x}",
+            path=tier.path(key),
+        )
+
+
+def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
+    options, name = task.options, remote_name(task.record)
+    if task.resumed:  # a manifest says that the other objects are complete: they are about to change
+        tier.delete(name.key(ChunkedPart.MANIFEST))
+    cipher = None if options.public_key is None else SegmentCipher.random()
+    transform = Transform(options.compression, cipher)
+    stored_sizes: list[int] = []
+    original = Digest()
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal original
+        original = Digest()
+        stored_sizes.clear()
+        with LocalStore().open(path) as file:
+            for chunk in iter_chunks(file, options.chunk_size, task.record.size):
+                original = original.add(chunk)
+                stored = transform.store_chunk(chunk)
+                stored_sizes.append(len(stored))
+                yield stored
+
+    log_digest = tier.put(name.key(ChunkedPart.LOG), pieces)
+    indexes, slices = store_indexes(
+        transform,
+        offset=parts.offset_index,
+        timestamp=parts.time_index,
+        producer_snapshot=parts.snapshot,
+        leader_epoch=parts.leader_epochs,
+        transaction=parts.txn_index,
+    )
+    index_digest = tier.put_bytes(name.key(ChunkedPart.INDEXES), indexes)
+    manifest = SegmentManifest(
+        transform.index_of(options.chunk_size, task.record.size, stored_sizes),
+        slices,
+        options.compression,
+        None if cipher is None or options.public_key is None else cipher.wrap(*options.public_key),
+        segment_metadata(task.record),
+    )
+    if task.verify:
+        check_digest(tier, name.key(ChunkedPart.INDEXES), index_digest)
+        check_log_copy(tier, name, manifest, transform, original)
+    data = manifest.to_bytes()
+    return Uploaded(task.record, log_digest.size + index_digest.size + len(data), data, task.verify)
+
+
+def segment_metadata(record: SegmentRecord) -> RemoteSegmentMetadata:
+    """A segment's description as its manifest holds it."""
+    return RemoteSegmentMetadata(
+        remote_name(record),
+        record.end_offset,
+        record.max_timestamp_ms,
+        record.broker_id,
+        record.event_timestamp_ms,
+        tuple(EpochStart(*entry) for entry in record.epochs),
+        record.txn_index_empty,
+    )
+
+
+def check_log_copy(
+    tier: TierObjects, name: RemoteName, manifest: SegmentManifest, transform: Transform, original: Digest
+) -> None:
+    """Read a copy of a log back through all that was done to its chunks, and compare.
+
+    Raises:
+        FormatError: It is not what was copied.
+    """
+    found = Digest()
+    with tier.store.open(tier.path(name.key(ChunkedPart.LOG))) as file:
+        for place in manifest.chunk_index:
+            found = found.add(tier.retry.run(functools.partial(read_chunk, file, place, transform)))
+    if found != original:
+        raise ChecksumError(
+            f"the copy has checksum {found.crc:08x}, the segment {original.crc:08x}",
+            path=tier.path(name.key(ChunkedPart.LOG)),
+        )
+
+
+def verify_copy(task: UploadTask) -> Uploaded:
+    """Prove that the tier has a segment as it is here, for one that was copied in an earlier run.
+
+    Raises:
+        FormatError: It has not.
+        StorageError: An object is missing.
+    """
+    log = Log(LocalStore(), task.directory)
+    segment = find_segment(log, task.record.start_offset)
+    original = Digest()
+    for piece in file_pieces(segment.path, expected_size=segment.size):
+        original = original.add(piece)
+    tier, name = task.options.open(), remote_name(task.record)
+    if task.options.layout == "plain":
+        check_digest(tier, name.key(PlainPart.LOG), original)
+        for part in (PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX, PlainPart.SNAPSHOT, PlainPart.LEADER_EPOCHS):
+            tier.digest(name.key(part))
+        return Uploaded(task.record, original.size, None, True)
+    key = name.key(ChunkedPart.MANIFEST)
+    manifest = SegmentManifest.parse(tier.read(key), tier.path(key))
+    cipher = None if manifest.encryption is None else task.options.keys.unwrap(manifest.encryption, tier.path(key))
+    transform = Transform(manifest.compression, cipher)
+    check_log_copy(tier, name, manifest, transform, original)
+    indexes = tier.read(name.key(ChunkedPart.INDEXES))
+    if len(indexes) != manifest.indexes.size:
+        raise StorageError(
+            f"{len(indexes)} bytes, the manifest says {manifest.indexes.size}",
+            path=tier.path(name.key(ChunkedPart.INDEXES)),
+        )
+    for place in manifest.indexes:
+        transform.restore_index(indexes[place.position : place.end])
+    return Uploaded(task.record, manifest.chunk_index.stored_size, None, True)

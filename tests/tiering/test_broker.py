@@ -1,0 +1,127 @@
+"""A real broker with LocalTieredStorage on directories that kseg offloaded: it serves what only the tier has."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+import kseg
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint
+from kseg.storage import LocalStore
+from kseg.types import TopicPartition
+from tests.log.written import bases
+from tests.reference.record import Record
+from tests.reference.rows import table_of
+from tests.tiering.tiered_broker import await_metadata_topic, make_tiered_topic, tier_settings
+
+HOUR_MS = 3_600_000
+COUNT = 50
+SEGMENTS = 6
+TOPICS = {"moved": 2, "moved-tx": 1}
+
+
+def records(first, now):
+    return [Record(first + i, now - HOUR_MS + first + i, b"%d" % (first + i), b"x" * 200, ()) for i in range(COUNT)]
+
+
+def fill_plain(directory, now):
+    made = []
+    with kseg.append_to(directory) as writer:
+        for number in range(SEGMENTS):
+            made += (rows := records(writer.next_offset, now))
+            writer.append(table_of(rows), batch_records=10)
+            if number < SEGMENTS - 1:
+                writer.roll()
+    return made, made
+
+
+def fill_transactions(directory, now):
+    """Every second transaction is aborted; each has a segment of its own."""
+    made, committed = [], []
+    with kseg.append_to(directory) as writer:
+        for number in range(SEGMENTS):
+            rows = records(writer.next_offset, now)
+            writer.append(table_of(rows), batch_records=10, producer_id=7, transactional=True)
+            writer.append_marker(7, commit=number % 2 == 0)
+            made += rows
+            committed += rows if number % 2 == 0 else []
+            if number < SEGMENTS - 1:
+                writer.roll()
+    return made, committed
+
+
+@pytest.fixture(scope="module")
+def offloaded(broker_factory, tmp_path_factory):
+    """A stopped broker whose sealed segments kseg has moved to the tier, what was written, and the report."""
+    remote = tmp_path_factory.mktemp("remote")
+    broker = broker_factory(**tier_settings(remote))
+    with broker:
+        await_metadata_topic(broker)
+        for topic, partitions in TOPICS.items():
+            make_tiered_topic(broker, topic, partitions)
+    now = int(time.time() * 1000)
+    written = {}
+    for topic, partitions in TOPICS.items():
+        fill = fill_transactions if topic == "moved-tx" else fill_plain
+        for partition in range(partitions):
+            written[topic, partition] = fill(broker.partition_dir(topic, partition), now)
+    report = kseg.tiering.offload(
+        broker.data_dir,
+        str(remote),
+        layout="plain",
+        delete_local=True,
+        metadata=broker.data_dir,
+        server_properties=broker.folder / "server.properties",
+    )
+    return broker, written, report
+
+
+def test_everything_sealed_is_in_the_tier_alone(offloaded):
+    broker, written, report = offloaded
+    assert not [refusal for refusal in report.refusals if not refusal.is_usual]
+    assert report.segments == report.deleted_segments == len(written) * (SEGMENTS - 1)
+    starts = read_checkpoint(LocalStore(), str(broker.data_dir), CheckpointKind.LOG_START)
+    for (topic, partition), (rows, _) in written.items():
+        assert bases(broker.partition_dir(topic, partition)) == [rows[-COUNT].offset]
+        assert starts[TopicPartition(topic, partition)] == 0
+        assert not (broker.partition_dir(topic, partition) / ".kseg").exists()
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_serves_it_from_the_first_offset_on(offloaded):
+    broker, written, _ = offloaded
+    with broker:
+        for (topic, partition), (rows, committed) in written.items():
+            broker.produce(topic, [{"value": b"new", "key": b"new"}], partition)  # waits until it has its leader
+            for isolation, expected in ((False, rows), (True, committed)):
+                served = broker.consume(topic, partition, committed=isolation, start=0)
+                assert [(row.offset, row.key, row.value) for row in served[:-1]] == [
+                    (row.offset, row.key, row.value) for row in expected
+                ]
+                assert served[-1].value == b"new"
+
+
+def test_records_are_written_to_a_live_cluster(broker_factory, tmp_path):
+    """From a backup, while the cluster runs; the cluster itself must not copy meanwhile."""
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    broker = broker_factory(**tier_settings(remote))
+    config = {"remote.storage.enable": "true", "remote.log.copy.disable": "true", "retention.ms": -1}
+    with broker:
+        await_metadata_topic(broker)
+        broker.create_topic("live", config=config)
+    rows, _ = fill_plain(broker.partition_dir("live"), int(time.time() * 1000))
+    backup = tmp_path / "backup"
+    shutil.copytree(broker.partition_dir("live"), backup / "live-0")
+    options = {"layout": "plain", "topics": ["live"], "settings": {"remote.storage.enable": True}}
+    with broker:
+        options["bootstrap_server"] = broker.address
+        report = kseg.tiering.offload(backup, str(remote), **options)
+        assert (report.segments, report.refusals) == (SEGMENTS - 1, ())
+        assert kseg.tiering.offload(backup, str(remote), **options).segments == 0  # as the topic says
+        broker.produce("live", [{"value": b"new"}])
+        assert len(broker.consume("live", start=0)) == len(rows) + 1
+    found = kseg.tiering.fsck(str(remote), metadata=broker.data_dir, deep=True)
+    assert (found.segments, found.findings) == (SEGMENTS - 1, ())

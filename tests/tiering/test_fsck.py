@@ -1,0 +1,174 @@
+"""Fsck of tiers that were harmed, left half done, or disagree with the cluster's metadata."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+import pytest
+
+from kseg.errors import OptionError
+from kseg.tiering import fsck
+from kseg.tiering.fsck_report import Kind
+from tests.tiering.cluster import METADATA, make_cluster, run
+
+DAY_S = 86_400
+LAYOUTS = pytest.mark.parametrize("layout", ["plain", "chunked"])
+
+
+@pytest.fixture
+def tier(tmp_path):
+    return tmp_path / "tier"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_cluster(tmp_path / "data")
+
+
+def checked(tier, folder=None, **options):
+    given = {} if folder is None else {"metadata": folder, "remote_metadata_partitions": 1}
+    return fsck(str(tier), **given, **options)
+
+
+def kinds(report):
+    return sorted((finding.kind.value, finding.offset) for finding in report.findings)
+
+
+def objects(tier, base, suffix=""):
+    return [path for path in tier.rglob(f"{base:020d}-*{suffix}") if path.is_file()]
+
+
+def make_old(paths, seconds=DAY_S + 60):
+    then = time.time() - seconds
+    for path in paths:
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize(
+    ("layout", "suffix", "found"),
+    [
+        ("plain", ".log", "orphan"),
+        ("plain", ".index", "missing"),
+        ("plain", ".snapshot", "missing"),
+        ("chunked", ".log", "missing"),
+        ("chunked", ".indexes", "missing"),
+        ("chunked", ".rsm-manifest", "orphan"),
+    ],
+)
+def test_a_part_that_is_gone(folder, tier, layout, suffix, found):
+    run(folder, tier, layout=layout)
+    for path in objects(tier, 10, suffix):
+        path.unlink()
+    gaps = [("gap", 20)] if layout == "chunked" else []
+    assert kinds(checked(tier)) == sorted([(found, 10), *gaps])
+    told = checked(tier, folder)  # the metadata has promised it
+    assert kinds(told) == sorted([("missing", 10), *gaps])
+    assert not told.is_sound
+
+
+@LAYOUTS
+def test_a_segment_that_is_gone_altogether(folder, tier, layout):
+    run(folder, tier, layout=layout)
+    for path in objects(tier, 10):
+        path.unlink()
+    assert ("missing", 10) in kinds(checked(tier, folder))
+
+
+@pytest.mark.parametrize("suffix", [".log", ".indexes"])
+def test_sizes_against_the_manifest(folder, tier, suffix):
+    run(folder, tier, layout="chunked")
+    (path,) = objects(tier, 20, suffix)
+    path.write_bytes(path.read_bytes()[:-1])
+    report = checked(tier)
+    assert kinds(report) == [("size", 20)]
+    assert not report.is_sound
+
+
+@LAYOUTS
+def test_only_deep_reads_see_a_flipped_byte_in_the_middle(tmp_path, tier, layout):
+    folder = make_cluster(tmp_path / "data", per_segment=400)
+    run(folder, tier, layout=layout, compression=False)
+    (path,) = objects(tier, 400, ".log")
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    assert kinds(checked(tier)) == []
+    assert kinds(checked(tier, deep=True)) == [("damage", 400)]
+
+
+@LAYOUTS
+def test_a_second_copy_that_no_metadata_knows(folder, tier, layout):
+    run(folder, tier, layout=layout)
+    run(folder, tier.parent / "twin", layout=layout, archive=True)
+    shutil.copytree(tier.parent / "twin", tier, dirs_exist_ok=True)
+    assert {kind for kind, _ in kinds(checked(tier))} == {"overlap"}
+    report = checked(tier, folder)
+    assert kinds(report) == [("orphan", 0), ("orphan", 10), ("orphan", 20)]
+    assert report.is_sound
+
+
+@LAYOUTS
+def test_old_orphans_are_deleted_and_young_ones_stay(folder, tier, layout):
+    run(folder, tier, layout=layout)
+    run(folder, tier.parent / "twin", layout=layout, archive=True)
+    make_old(path for base in (0, 10) for path in objects(tier.parent / "twin", base))
+    make_old(objects(tier.parent / "twin", 20), seconds=DAY_S - 600)
+    shutil.copytree(tier.parent / "twin", tier, dirs_exist_ok=True)
+    before = {path.name for path in tier.rglob("*") if path.is_file()}
+    young = {path.name for path in objects(tier.parent / "twin", 20)}
+    old = {path.name for base in (0, 10) for path in objects(tier.parent / "twin", base)}
+    report = checked(tier, folder, delete_orphans=True)
+    assert [finding.offset for finding in report.findings if finding.deleted] == [0, 10]
+    assert {path.name for path in tier.rglob("*") if path.is_file()} == before - old
+    assert young <= before
+    assert kinds(checked(tier, folder, deep=True)) == [("orphan", 20)]
+
+
+@LAYOUTS
+def test_an_upload_under_way_is_no_orphan(folder, tier, layout, monkeypatch):
+    """STARTED without FINISHED: it stays, however old its objects are."""
+    from kseg.tiering.offload_partition import PartitionRun
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionRun, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, tier, layout=layout)
+    make_old(path for path in tier.rglob("*") if path.is_file())
+    report = checked(tier, folder, delete_orphans=True)
+    assert kinds(report) == [("unfinished", 0), ("unfinished", 10), ("unfinished", 20)]
+    assert report.deleted_bytes == 0
+    assert run(folder, tier, layout=layout).segments == 3
+    assert kinds(checked(tier, folder, deep=True)) == []
+
+
+def test_orphans_of_which_the_metadata_cannot_tell_stay(tmp_path, tier):
+    folder = make_cluster(tmp_path / "data")
+    run(folder, tier, archive=True)
+    for path in tier.rglob("*.log"):
+        path.unlink()
+    make_old(path for path in tier.rglob("*") if path.is_file())
+    with pytest.raises(OptionError, match="cannot be told from an upload under way"):
+        fsck(str(tier), delete_orphans=True)
+    elsewhere = fsck(str(tier), metadata=folder, remote_metadata_partitions=50, delete_orphans=True)
+    assert kinds(elsewhere) == [("orphan", 0), ("orphan", 10), ("orphan", 20)]
+    assert elsewhere.deleted_bytes == 0
+    assert checked(tier, folder, delete_orphans=True).deleted_bytes > 0
+    assert not any(path.is_file() for path in tier.rglob("*"))
+
+
+def test_strangers_are_told_and_left_alone(folder, tier):
+    run(folder, tier)
+    (tier / "notes.txt").write_bytes(b"mine")
+    make_old([tier / "notes.txt"])
+    report = checked(tier, folder, delete_orphans=True)
+    assert [(finding.kind, finding.keys) for finding in report.findings] == [(Kind.STRANGER, ("notes.txt",))]
+    assert (tier / "notes.txt").exists()
+
+
+def test_a_directory_without_the_topic_is_refused(tmp_path, folder, tier):
+    run(folder, tier)
+    shutil.rmtree(folder / f"{METADATA}-0")
+    with pytest.raises(OptionError, match=METADATA):
+        checked(tier, folder)

@@ -1,0 +1,104 @@
+"""Objects of a tier: on a local disk, in memory through fsspec, and on a real S3 server."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kseg.errors import OptionError, StorageError
+from kseg.tiering.objects import Digest, RetryPolicy, check_remote, open_tier
+
+_numbers = itertools.count()
+QUICK = RetryPolicy(first_pause_s=0.0)
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
+def tier(request, tmp_path):
+    if request.param == "s3":
+        return open_tier(_with_prefix(request.getfixturevalue("s3").bucket("tier")), retry=QUICK)
+    uri = str(tmp_path / "tier") if request.param == "local" else f"memory://tier-{next(_numbers)}/a"
+    return open_tier(uri, retry=QUICK)
+
+
+def _with_prefix(uri):
+    return uri.replace("?", "/some/prefix?")
+
+
+def test_put_list_read_and_delete(tier):
+    assert tier.list() == []
+    big = [bytes([number]) * (1 << 20) for number in range(12)]  # more than one part of an upload
+    digest = tier.put("t-x/0/b.log", lambda: big)
+    assert digest == tier.digest("t-x/0/b.log") == Digest().add(b"".join(big))
+    tier.put_bytes("t-x/0/a.index", b"")
+    tier.put_bytes("t-y/1/c", b"0123456789")
+    assert [(found.key, found.size) for found in tier.list()] == [
+        ("t-x/0/a.index", 0),
+        ("t-x/0/b.log", 12 << 20),
+        ("t-y/1/c", 10),
+    ]
+    assert [found.key for found in tier.list("t-y/1")] == ["t-y/1/c"]
+    assert tier.list("no/such") == []
+    assert tier.read("t-y/1/c") == b"0123456789"
+    assert tier.read("t-y/1/c", 3, 4) == b"3456"
+    with pytest.raises(StorageError, match="10 bytes, 12 were expected"):
+        tier.read("t-y/1/c", 8, 4)
+    tier.put_bytes("t-y/1/c", b"new")
+    assert tier.read("t-y/1/c") == b"new"
+    for found in tier.list():
+        tier.delete(found.key)
+    tier.delete("t-y/1/c")
+    assert tier.list() == []
+    assert tier.stat("t-y/1/c") is None
+
+
+def test_the_stores_clock_leaves_nothing(tier):
+    tier.put_bytes("x", b"1")
+    if tier.stat("x").mtime_ms < 0:  # fsspec's memory tells no times
+        with pytest.raises(StorageError, match="does not tell when"):
+            tier.now_ms()
+        return
+    assert abs(tier.now_ms() - tier.stat("x").mtime_ms) < 60_000
+    assert [found.key for found in tier.list()] == ["x"]
+
+
+def test_calls_are_tried_again_with_longer_pauses():
+    pauses = []
+    failures = iter([StorageError("no"), StorageError("no"), StorageError("no"), None])
+
+    def call():
+        error = next(failures)
+        if error is not None:
+            raise error
+        return 7
+
+    assert RetryPolicy(first_pause_s=1.0, sleep=pauses.append).run(call) == 7
+    assert 0.5 <= pauses[0] <= 1.0 <= pauses[1] <= 2.0 <= pauses[2] <= 4.0
+
+
+def test_what_another_try_cannot_help_is_told_at_once():
+    missing = StorageError("no such object")
+    missing.missing = True
+    for error in (missing, StorageError("AWS Error ACCESS_DENIED during PutObject")):
+        with pytest.raises(StorageError):
+            RetryPolicy(sleep=lambda _: pytest.fail("it waited")).run(lambda error=error: _raise(error))
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://me:hidden@bucket/x",
+        "s3://hidden@bucket",
+        "s3://bucket/x?secret_key=hidden",
+        "https://me:hidden@account/x",
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_shown(uri):
+    with pytest.raises(OptionError, match="credentials") as caught:
+        check_remote(uri)
+    assert "hidden" not in str(caught.value)
+    assert check_remote("abfs://container@account/x")

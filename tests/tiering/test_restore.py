@@ -1,0 +1,134 @@
+"""Restore: what it refuses, and what it leaves on disks that fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import kseg
+from kseg.errors import OptionError
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint
+from kseg.storage import LocalStore
+from kseg.tiering import restore
+from kseg.types import TopicPartition
+from tests.faults.disk import each_fault
+from tests.log.written import bases, names, numbered
+from tests.tiering.cluster import QUICK, make_cluster, rows, run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_cluster(tmp_path / "data")
+
+
+@pytest.fixture
+def tier(tmp_path, folder):
+    run(folder, tmp_path / "tier", layout="chunked", delete_local=True)
+    return tmp_path / "tier"
+
+
+def errors(report):
+    return [found.error for found in report.partitions if found.error]
+
+
+def test_another_topics_directory_is_refused(tmp_path, tier):
+    with kseg.create_log(tmp_path / "new" / "a-0"):
+        pass
+    (error,) = errors(restore(str(tier), tmp_path / "new"))
+    assert "belongs to topic id" in error
+    assert bases(tmp_path / "new" / "a-0") == [0]
+
+
+def test_a_gap_before_local_segments_is_refused(folder, tier):
+    (error,) = errors(restore(str(tier), folder, end=15))
+    assert "begins at 30, and what is restored ends at 20" in error
+    assert bases(folder / "a-0") == [30]
+
+
+def test_a_gap_in_the_tier_is_refused_unless_it_is_outside_of_the_range(tmp_path, tier):
+    for path in tier.rglob(f"{10:020d}-*"):
+        path.unlink()
+    (error,) = errors(restore(str(tier), tmp_path / "new"))
+    assert "after offset 9" in error
+    assert restore(str(tier), tmp_path / "new", start=20).segments == 1
+    log = kseg.open_log(tmp_path / "new" / "a-0")
+    assert (log.start_offset, log.end_offset) == (20, 30)
+    assert [tuple(entry) for entry in log.leader_epochs()] == [(1, 20)]
+
+
+def test_two_topics_of_one_name(tmp_path, folder, tier):
+    other = make_cluster(tmp_path / "other", segments=3)
+    run(other, tier, layout="chunked", archive=True)
+    report = restore(str(tier), tmp_path / "new")
+    assert "several of it" in str(report.refusals[0])
+    wanted = kseg.open_log(other / "a-0").topic_id
+    assert restore(str(tier), tmp_path / "new", topic_id=wanted).segments == 2
+    assert kseg.open_log(tmp_path / "new" / "a-0").topic_id == wanted
+
+
+def test_nothing_there_is_an_error(tmp_path, tier):
+    with pytest.raises(OptionError, match="nothing that was asked for"):
+        restore(str(tier), tmp_path / "new", topics=["b"])
+
+
+def test_damage_is_not_put_in_place(tmp_path, tier):
+    (path,) = tier.rglob(f"{10:020d}-*.log")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    report = restore(str(tier), tmp_path / "new", retry=QUICK)
+    assert len(errors(report)) == 1
+    assert bases(tmp_path / "new" / "a-0") == []
+
+
+def test_the_log_ends_where_the_tiers_does_though_its_last_offsets_are_empty(tmp_path):
+    """Offsets that were given away once are not given away again."""
+    folder = make_cluster(tmp_path / "data", segments=2)
+    with kseg.append_to(folder / "a-0") as writer:
+        writer.append(numbered(1, offset=pa.array([24], pa.int64())))
+        writer.roll()
+        writer.append(numbered(1, offset=pa.array([40], pa.int64())))
+    for path in (folder / "a-0").glob(f"{25:020d}.*"):  # a hole before the next base, as a compacted log has it
+        path.rename(path.with_name(f"{30:020d}{path.suffix}"))
+    run(folder, tmp_path / "tier", layout="chunked", archive=True)
+    restore(str(tmp_path / "tier"), tmp_path / "new")
+    assert kseg.open_log(tmp_path / "new" / "a-0").end_offset == 30
+    assert bases(tmp_path / "new" / "a-0") == [0, 10, 30]
+
+
+def test_every_operation_can_fail(tmp_path, folder, tier, monkeypatch):
+    """What is there after a fault is the end of the log without a hole, or nothing; a second run finishes."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    whole = [row for row in rows_of_all(folder, tier, tmp_path) if row.offset < 30]
+    start = tmp_path / "start"
+    (start / "data").mkdir(parents=True)
+    shutil.copytree(tier, start / "tier")
+    kinds = (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK)
+    for kind in kinds:
+        (start / "data" / kind.value).write_text("0\n0\n")
+
+    def job(place, promise):
+        if not errors(restore(str(place / "tier"), place / "data", workers=1, retry=QUICK)):
+            promise("done")
+
+    def check(place, end):
+        directory = place / "data" / "a-0"
+        if directory.exists() and bases(directory):
+            log = kseg.open_log(directory)
+            assert rows(directory) == [row for row in whole if row.offset >= log.start_offset]
+        job(place, lambda _: None)
+        assert rows(directory) == whole
+        assert [name for name in names(directory) if name.endswith((".deleted", ".tmp"))] == []
+        assert not names(directory / ".kseg")
+        for kind in kinds if end.promised else ():
+            assert read_checkpoint(LocalStore(), str(place / "data"), kind) == {TopicPartition("a", 0): 30}
+
+    assert each_fault(start, job, check, folder=tmp_path) > 60
+
+
+def rows_of_all(folder, tier, tmp_path):
+    restore(str(tier), tmp_path / "all")
+    return rows(tmp_path / "all" / "a-0") + rows(folder / "a-0")

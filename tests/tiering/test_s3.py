@@ -1,0 +1,107 @@
+"""The jobs of tiering against a real S3 server, which is killed, and whose calls fail."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kseg.errors import StorageError
+from kseg.tiering import fsck, restore
+from kseg.tiering import objects as tier_objects
+from kseg.tiering.objects import RetryPolicy
+from tests.log.written import bases
+from tests.tiering.cluster import QUICK, make_cluster, rows, run
+
+LAYOUTS = pytest.mark.parametrize("layout", ["plain", "chunked"])
+CALLS = ("_put_once", "_list_once", "_read_once", "_digest_once", "_delete_once")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_cluster(tmp_path / "data", per_segment=60, partitions=2)
+
+
+def sound(uri, folder, **options):
+    return fsck(uri, metadata=folder, remote_metadata_partitions=1, deep=True, retry=QUICK, **options)
+
+
+def check_moved(uri, folder, whole, tmp_path, *, segments=6, active=180):
+    """Everything sealed is in the bucket alone, and comes back."""
+    report = sound(uri, folder)
+    assert (report.segments, report.findings) == (segments, ())
+    for partition, expected in enumerate(whole):
+        assert bases(folder / f"a-{partition}") == [active]
+        restore(uri, tmp_path / "new", metadata=folder, partition=partition, retry=QUICK)
+        assert rows(tmp_path / "new" / f"a-{partition}") == [row for row in expected if row.offset < active]
+
+
+@LAYOUTS
+def test_there_and_back(s3, folder, tmp_path, layout):
+    uri = s3.bucket("tier").replace("?", "/some/prefix/?")
+    whole = [rows(folder / f"a-{partition}") for partition in range(2)]
+    report = run(folder, uri, layout=layout, delete_local=True)
+    assert report.refusals == ()
+    assert (report.segments, report.deleted_segments) == (6, 6)
+    check_moved(uri, folder, whole, tmp_path)
+    assert "kseg-test-only" not in str(report.to_dict())  # the secret
+
+
+@LAYOUTS
+def test_one_call_in_five_fails(s3, folder, tmp_path, layout, monkeypatch):
+    uri = s3.bucket("tier")
+    whole = [rows(folder / f"a-{partition}") for partition in range(2)]
+    count, guard = 0, threading.Lock()
+
+    def failing(call):
+        def fail_sometimes(*args):
+            nonlocal count
+            with guard:
+                count += 1
+                fails = count % 5 == 0
+            if fails:
+                raise StorageError("the server said 503", path="injected")
+            return call(*args)
+
+        return fail_sometimes
+
+    for name in CALLS:
+        monkeypatch.setattr(tier_objects.TierObjects, name, failing(getattr(tier_objects.TierObjects, name)))
+    report = run(folder, uri, layout=layout, delete_local=True)
+    assert count > 30
+    assert report.deleted_segments == 6
+    check_moved(uri, folder, whole, tmp_path)
+
+
+@pytest.mark.parametrize(("layout", "after"), [("plain", 2), ("plain", 9), ("chunked", 1), ("chunked", 4)])
+def test_a_server_that_dies_in_the_middle(s3, tmp_path, layout, after, monkeypatch):
+    """Nothing local goes; the next run, once the server is back, finishes under the same ids.
+
+    The log is small: pyarrow tries for six seconds to connect to a server that is not there.
+    """
+    folder = make_cluster(tmp_path / "data", segments=3)
+    uri = s3.bucket("tier")
+    whole = rows(folder / "a-0")
+    put, count = tier_objects.TierObjects._put_once, 0
+
+    def put_and_die(self, key, pieces):
+        nonlocal count
+        count += 1
+        if count == after:
+            s3.kill()
+        return put(self, key, pieces)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tier_objects.TierObjects, "_put_once", put_and_die)
+        report = run(folder, uri, layout=layout, delete_local=True, workers=1, retry=RetryPolicy(1))
+    assert report.partitions[0].error
+    proved = {segment.base_offset for segment in report.partitions[0].segments if segment.verified}
+    assert {0, 10} - set(bases(folder / "a-0")) <= proved
+    s3.start()
+    assert sound(uri, folder).is_sound
+    begun = {finding.segment_id for finding in sound(uri, folder).findings}
+    report = run(folder, uri, layout=layout, delete_local=True)
+    assert not [partition.error for partition in report.partitions if partition.error]
+    done = {segment.segment_id for partition in report.partitions for segment in partition.segments}
+    assert begun <= done
+    check_moved(uri, folder, [whole], tmp_path, segments=2, active=20)
