@@ -9,9 +9,16 @@ from typing import Any
 
 
 class Report:
-    """Base of the reports: `to_dict` for programs; a report's own `__str__` is its table."""
+    """Base of the reports: `to_dict` for programs, `lines` for people; a report prints as its lines."""
 
     __slots__ = ()
+
+    def lines(self, width: int = 80) -> list[str]:
+        """The report for people, in lines of at most `width` characters where it can be; by default its fields."""
+        return [f"{name}: {value}" for name, value in self.to_dict().items()]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON, by the names of its fields."""

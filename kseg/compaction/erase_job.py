@@ -21,9 +21,10 @@ from kseg.compaction.erase_places import (
     set_aside_logs,
 )
 from kseg.compaction.erase_report import EraseReport, PlaceErasure
-from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment, portable
+from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment
 from kseg.compaction.matching import KeySearch, Predicate, PredicateSearch, Search, as_keys, hashed_keys
 from kseg.compaction.partition import finish_interrupted
+from kseg.compaction.pieces import portable
 from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.logdir import open_dir
@@ -95,7 +96,7 @@ def erase(
         () if chosen_keys is None else hashed_keys(chosen_keys, hash_secret or secrets.token_bytes(32)),
         tuple(run.deleted_files),
         tuple(run.deleted_quarantine),
-        _not_covered(chosen, logs),
+        chosen.not_covered(logs),
         refusals,
         dry_run,
         time.perf_counter() - began,
@@ -114,14 +115,6 @@ def _allowed(chosen: Selection, this_replica_only: bool) -> tuple[list[Log], tup
         elif not refusal.is_usual:
             refusals.append(str(refusal))
     return logs, tuple(dict.fromkeys(refusals))
-
-
-def _not_covered(chosen: Selection, logs: Iterable[Log]) -> tuple[str, ...]:
-    names = []
-    for log in logs:
-        tp = TopicPartition(log.topic, log.partition)
-        names += [f"{tp} on broker {node}" for node in chosen.source.replicas_not_among(tp, chosen.logs)]
-    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)

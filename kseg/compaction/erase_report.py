@@ -103,6 +103,3 @@ class EraseReport(Report):
         lines += [f"failed: {place.path}: {place.error}" for place in self.failed]
         lines += [f"refused: {text}" for text in self.refusals]
         return lines + [f"NOT COVERED: {name}" for name in self.not_covered]
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())

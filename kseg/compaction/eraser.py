@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +167,3 @@ def digest(path: Path) -> str:
         while part := file.read(DIGEST_BYTES):
             hasher.update(part)
     return hasher.hexdigest()
-
-
-def portable(segment: Segment) -> Segment:
-    """The segment without what cannot leave this process."""
-    return dataclasses.replace(segment, limiter=None)

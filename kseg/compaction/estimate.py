@@ -75,9 +75,6 @@ class CompactionEstimate(Report):
         table = format_table(_COLUMNS, rows, width) if rows else []
         return [*table, *left_alone(self.partitions)]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
 
 def estimate(
     path: PathLike,

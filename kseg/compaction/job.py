@@ -17,9 +17,8 @@ from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.progress import SILENT, Progress
-from kseg.settings.select import PathLike, Selection, select_logs
+from kseg.settings.select import PathLike, select_logs
 from kseg.settings.values import Refusal
-from kseg.types import TopicPartition
 
 
 def compact(
@@ -89,7 +88,7 @@ def compact(
         for log in chosen.logs:
             found = effective_config(log, chosen.source, config, told_where=first_dirty is not None)
             done.append(_compact(log, found, asked, request))
-    return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, _not_covered(chosen))
+    return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs))
 
 
 def _compact(
@@ -105,12 +104,3 @@ def _compact(
         raise
     except KsegError as error:
         return PartitionCompaction(log.topic, log.partition, log.directory, error=str(error))
-
-
-def _not_covered(chosen: Selection) -> tuple[str, ...]:
-    """Replicas that metadata tells of and that were not given: they keep what they have."""
-    names = []
-    for log in chosen.logs:
-        tp = TopicPartition(log.topic, log.partition)
-        names += [f"{tp} on broker {node}" for node in chosen.source.replicas_not_among(tp, chosen.logs)]
-    return tuple(names)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from kseg import durable
 from kseg.errors import StorageError
 from kseg.index.build import IndexBuilder
 from kseg.index.txn import AbortedTxn, TxnIndex
 from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.swap import SEGMENT_FILES
 from kseg.native import table as t
-
-_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
 class CleanedSegment:
@@ -24,7 +22,7 @@ class CleanedSegment:
         self._directory = directory
         self.base_offset = base_offset
         self._builder = IndexBuilder(base_offset, index_interval_bytes)
-        for kind in _KINDS:
+        for kind in SEGMENT_FILES:
             durable.unlink(self._path(kind), missing_ok=True)
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
@@ -75,5 +73,5 @@ class CleanedSegment:
         """Take everything away that was written."""
         with contextlib.suppress(StorageError):  # what failed before is what counts
             self._close()
-        for kind in _KINDS:
+        for kind in SEGMENT_FILES:
             durable.unlink(self._path(kind), missing_ok=True)

@@ -6,6 +6,7 @@ bytes begin, an index entry tells; it is checked before it is used, so a lying i
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +29,11 @@ class Piece:
     start: int
     end: int
     size: int
+
+
+def portable(segment: Segment) -> Segment:
+    """The segment without what cannot leave this process, or is made anew where it is needed."""
+    return dataclasses.replace(segment, limiter=None)
 
 
 def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:

@@ -100,9 +100,6 @@ class RepackReport(Report):
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
         return [*table, f"{number} with {self.codec}", *left_alone(self.partitions)]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
 
 class Repacker:
     """Compresses the batches of pieces anew; one object per thread."""

@@ -115,9 +115,6 @@ class CompactionReport(Report):
         summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"
         return [*table, summary, *left_alone(self.partitions), *(f"not covered: {name}" for name in self.not_covered)]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
 
 class Outcome(Protocol):
     """What `left_alone` looks at."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kseg import durable
 from kseg.compaction.keymap import KeyMap, KeyMapFull
 from kseg.compaction.markers import TransactionRows
-from kseg.compaction.pieces import Piece
+from kseg.compaction.pieces import Piece, portable
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
 from kseg.compaction.spill import DroppedOffsets
@@ -78,11 +78,6 @@ def write_file(path: Path, parts: Sequence[NDArray[Any]]) -> File:
         durable.write_all(fd, data, path)
         durable.fsync_file(fd)
     return File(path, len(data), int(crc32c(data, 0, len(data))) if len(data) else 0)
-
-
-def portable(piece: Piece) -> Piece:
-    """The piece without what cannot leave this process, or is made anew where it is needed."""
-    return dataclasses.replace(piece, segment=dataclasses.replace(piece.segment, limiter=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +189,6 @@ def bundled(pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:
         if size + piece.size > TASK_BYTES:
             bundles.append([])
             size = 0
-        bundles[-1].append(portable(piece))
+        bundles[-1].append(dataclasses.replace(piece, segment=portable(piece.segment)))
         size += piece.size
     return [tuple(bundle) for bundle in bundles]

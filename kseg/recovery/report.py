@@ -96,9 +96,6 @@ class RepairReport(Report):
                 lines += [f"{one.name}:", *(f"  {text}" for text in told)]
         return lines
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport(RepairReport):

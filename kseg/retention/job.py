@@ -12,7 +12,6 @@ from typing import Final
 from kseg.errors import JobError, KsegError, OptionError
 from kseg.log.checkpoints import read_leader_epochs
 from kseg.log.lock import DirLock
-from kseg.log.logdir import open_dir
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.writer_place import partition_path
@@ -21,9 +20,9 @@ from kseg.progress import SILENT, Progress
 from kseg.retention.apply import apply_retention, doomed_files, leftover_files
 from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, plan_retention
 from kseg.retention.report import DeletedSegment, PartitionRetention, RetentionReport
-from kseg.settings.source import SettingsSource, named_topic
+from kseg.settings.select import select_logs
+from kseg.settings.source import SettingsSource
 from kseg.settings.values import Origin, Refusal, TopicSettings
-from kseg.storage import LocalStore, open_store
 
 SETTINGS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
 _LIMITS: Final = ("retention.ms", "retention.bytes")
@@ -78,20 +77,10 @@ def retain(
         JobError: A change failed; its `report` holds what was done before.
     """
     started = time.monotonic()
-    store, _ = open_store(path)
-    if not isinstance(store, LocalStore):
-        raise OptionError(f"retention works on local directories, not on {os.fspath(path)!r}")
-    directory = open_dir(path)
-    if not directory.partitions:
-        raise OptionError(f"no partitions in {os.fspath(path)}")
-    own = named_topic(directory)
-    named = [own] if topics is None and own is not None else topics
-    source = SettingsSource(metadata=metadata, server_properties=server_properties, overrides=settings, topics=named)
+    chosen = select_logs(path, topics, settings, metadata, server_properties)
+    logs = chosen.logs
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    run = _Run(source, now_ms, dry_run=dry_run)
-    logs = [log for log in directory.partitions if source.topics is None or log.topic in source.topics]
-    if missing := sorted((source.topics or set()) - {log.topic for log in logs}):
-        raise OptionError(f"no topic {', '.join(missing)} in {os.fspath(path)}", hint="'kseg ls' lists what there is")
+    run = _Run(chosen.source, now_ms, dry_run=dry_run)
     with ExitStack() as stack:
         for parent in () if dry_run else sorted({os.path.dirname(log.directory) for log in logs}):  # noqa: PTH120
             stack.enter_context(DirLock(parent))

@@ -81,9 +81,6 @@ class RetentionReport(Report):
     freed_bytes: int
     seconds: float
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
         rows = [

@@ -11,6 +11,7 @@ from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
 from kseg.settings.source import SettingsSource, named_topic
 from kseg.storage import LocalStore, open_store
+from kseg.types import TopicPartition
 
 PathLike = str | os.PathLike[str]
 
@@ -21,6 +22,14 @@ class Selection:
 
     logs: tuple[Log, ...]
     source: SettingsSource
+
+    def not_covered(self, logs: Iterable[Log]) -> tuple[str, ...]:
+        """Replicas of some partitions that metadata tells of and that were not given: they keep what they have."""
+        found = []
+        for log in logs:
+            tp = TopicPartition(log.topic, log.partition)
+            found += [f"{tp} on broker {node}" for node in self.source.replicas_not_among(tp, self.logs)]
+        return tuple(found)
 
 
 def select_logs(

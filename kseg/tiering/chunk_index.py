@@ -17,6 +17,7 @@ All numbers are big-endian.
 
 from __future__ import annotations
 
+import abc
 import base64
 import functools
 from collections.abc import Iterator, Sequence
@@ -43,15 +44,15 @@ class ChunkPlace:
     stored_size: int
 
 
-class _Chunks:
+class _Chunks(abc.ABC):
     """What both kinds of index can tell."""
 
     original_chunk_size: int
     original_file_size: int
 
+    @abc.abstractmethod
     def stored_place(self, number: int) -> tuple[int, int]:
         """Position and size of a chunk in the object."""
-        raise NotImplementedError
 
     @property
     def count(self) -> int:

@@ -75,9 +75,6 @@ class FsckReport(Report):
         """Whether everything that was promised can be read."""
         return not any(finding.kind.is_damage for finding in self.findings)
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
         rows = [

@@ -68,9 +68,6 @@ class VerifyReport(Report):
         names = ("path", "against", "deep", "partitions", "segments", "batches", "records", "bytes", "seconds")
         return {name: getattr(self, name) for name in names} | {"sound": self.is_sound} | self.counts()
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
     def lines(self, width: int = 80, *, infos: bool = True) -> list[str]:
         """The report for people: findings, the worst first, what they mean, and a summary."""
         shown = [finding for finding in self.findings if infos or finding.severity is not Severity.INFO]
