@@ -60,7 +60,9 @@ if JIT_ENABLED:
         data = context.make_array(array_type)(context, builder, array).data
         return builder.gep(data, [position])
 
-    def _make_load(bits: int) -> Callable[..., Any]:
+    def make_load(bits: int, order: str = "big") -> Callable[..., Any]:
+        """A load of so many bits: signed where big-endian, as Kafka's numbers are, else and of one byte unsigned."""
+
         @intrinsic
         def load(typing: Any, data: Any, position: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -69,17 +71,19 @@ if JIT_ENABLED:
                     _address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer()
                 )
                 value = builder.load(pointer, align=1)
-                if bits == 8:
-                    return builder.zext(value, _I64)
-                if sys.byteorder == "little":
+                if bits > 8 and sys.byteorder != order:
                     value = builder.bswap(value)
-                return value if bits == 64 else builder.sext(value, _I64)
+                if bits == 64:
+                    return value
+                return builder.zext(value, _I64) if bits == 8 or order == "little" else builder.sext(value, _I64)
 
             return types.int64(data, types.int64), codegen
 
         return load  # type: ignore[no-any-return]
 
-    def _make_store(bits: int) -> Callable[..., Any]:
+    def make_store(bits: int, order: str = "big") -> Callable[..., Any]:
+        """A store of the low bits of a number."""
+
         @intrinsic
         def store(typing: Any, data: Any, position: Any, value: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -88,7 +92,7 @@ if JIT_ENABLED:
                     _address(context, builder, signature.args[0], args[0], args[1]), kind.as_pointer()
                 )
                 number = args[2] if bits == 64 else builder.trunc(args[2], kind)
-                if bits > 8 and sys.byteorder == "little":
+                if bits > 8 and sys.byteorder != order:
                     number = builder.bswap(number)
                 builder.store(number, pointer, align=1)
                 return context.get_dummy_value()
@@ -97,14 +101,14 @@ if JIT_ENABLED:
 
         return store  # type: ignore[no-any-return]
 
-    load_u8 = _make_load(8)
-    load_i16 = _make_load(16)
-    load_i32 = _make_load(32)
-    load_i64 = _make_load(64)
-    store_u8 = _make_store(8)
-    store_i16 = _make_store(16)
-    store_i32 = _make_store(32)
-    store_i64 = _make_store(64)
+    load_u8 = make_load(8)
+    load_i16 = make_load(16)
+    load_i32 = make_load(32)
+    load_i64 = make_load(64)
+    store_u8 = make_store(8)
+    store_i16 = make_store(16)
+    store_i32 = make_store(32)
+    store_i64 = make_store(64)
 
     @intrinsic
     def load_u64_native(typing: Any, data: Any, position: Any) -> Any:
@@ -247,29 +251,31 @@ if JIT_ENABLED:
 
 else:
 
-    def load_u8(data: NDArray[np.uint8], position: int) -> int:
-        return int(data[position])
+    def make_load(bits: int, order: str = "big") -> Callable[..., Any]:
+        size, signed = bits // 8, bits == 64 or (order == "big" and bits > 8)
 
-    def _plain_load(size: int) -> Callable[[NDArray[np.uint8], int], int]:
         def load(data: NDArray[np.uint8], position: int) -> int:
-            return int.from_bytes(data[position : position + size].tobytes(), "big", signed=True)
+            return int.from_bytes(data[position : position + size].tobytes(), order, signed=signed)  # type: ignore[arg-type]
 
         return load
 
-    def _plain_store(size: int) -> Callable[[NDArray[np.uint8], int, int], None]:
+    def make_store(bits: int, order: str = "big") -> Callable[..., Any]:
+        size = bits // 8
+
         def store(data: NDArray[np.uint8], position: int, value: int) -> None:
-            wrapped = (int(value) % (1 << (8 * size))).to_bytes(size, "big")
+            wrapped = (int(value) % (1 << bits)).to_bytes(size, order)  # type: ignore[arg-type]
             data[position : position + size] = np.frombuffer(wrapped, np.uint8)
 
         return store
 
-    load_i16 = _plain_load(2)
-    load_i32 = _plain_load(4)
-    load_i64 = _plain_load(8)
-    store_u8 = _plain_store(1)
-    store_i16 = _plain_store(2)
-    store_i32 = _plain_store(4)
-    store_i64 = _plain_store(8)
+    load_u8 = make_load(8)
+    load_i16 = make_load(16)
+    load_i32 = make_load(32)
+    load_i64 = make_load(64)
+    store_u8 = make_store(8)
+    store_i16 = make_store(16)
+    store_i32 = make_store(32)
+    store_i64 = make_store(64)
 
     def load_u64_native(data: NDArray[np.uint8], position: int) -> np.uint64:
         return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), sys.byteorder))
