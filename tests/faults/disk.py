@@ -46,7 +46,7 @@ Job = Callable[[Path, Promise], object]
 WRITES = ("write_all", "write_at")
 OPENS = ("create", "open_append", "open_write")
 SYNCS = ("fsync_file", "fsync_dir")
-NAMES = ("rename", "unlink", "make_dir", "remove_dir")
+NAMES = ("rename", "link", "unlink", "make_dir", "remove_dir")
 OPERATIONS = (*OPENS, "close", *WRITES, *SYNCS, *NAMES, "truncate", "set_mtime_ms")
 NEED_SPACE = ("create", *WRITES, "make_dir")
 

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 
 import pytest
 
 import kseg
-from kseg import durable
+from tests.faults.power import Power, PowerCutError
 from tests.log.written import clock, names, numbered
 from tests.reference.rows import records_of
 
 CONFIG = kseg.LogConfig(segment_bytes=4000, index_interval_bytes=500)
-CHANGES = ("create", "open_write", "write_all", "write_at", "fsync_file", "fsync_dir", "rename", "unlink", "truncate")
 MARKER = ".kafka_cleanshutdown"
-
-
-class PowerCutError(BaseException):
-    """No handler for errors sees this one."""
-
-
-class Power:
-    """Counts the changes, and cuts the power before, or for a write in the middle of, the one it is told."""
-
-    def __init__(self, monkeypatch, cut_at=None):
-        self.changes = 0
-        self.cut_at = cut_at
-        for name in CHANGES:
-            monkeypatch.setattr(durable, name, functools.partial(self.change, name, getattr(durable, name)))
-
-    def change(self, name, function, *args, **kwargs):
-        self.changes += 1
-        if self.cut_at is None or self.changes < self.cut_at:
-            return function(*args, **kwargs)
-        if name == "write_at" and self.changes == self.cut_at:
-            fd, position, data, *_ = args
-            function(fd, position, data[: len(data) // 2])
-        raise PowerCutError
 
 
 def prepare(folder):
