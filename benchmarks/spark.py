@@ -2,7 +2,8 @@
 
 One session, one broker, one topic of two partitions. Contestants take turns. Seconds are those of the wall clock,
 since a query keeps many threads of several processes busy; those that the same query takes on an empty topic are taken
-off on both sides. The processor seconds of Spark's JVM and of its Python workers stand beside.
+off on both sides. The processor seconds of Spark's JVM and of its Python workers stand beside. Where all rows enter
+the JVM, `wall` is what Spark itself takes for them when Python has them ready.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import kseg
 from benchmarks import data
 from benchmarks.measure import Contestant, Goal, compare
 from benchmarks.processes import cpu_seconds, descendants
+from benchmarks.spark_wall import wall_of_format, wall_of_scan
 from tests.datasource.spark_session import start_session
 from tests.kafka.broker import Broker
 from tests.kafka.connector import connector_jars
@@ -35,6 +37,8 @@ FULL, EMPTY = "bench", "empty"
 CODEC = "snappy"  # of the Parquet files of both
 LEAST_SECONDS = 0.001  # what is left of a run when the empty one was no faster
 _JVM = ("-Xmx1g", "-XX:+UseG1GC")
+
+VALUE_BYTES = 100
 
 Query = Callable[[str], None]
 
@@ -125,8 +129,8 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _cases(place: Place, records: int) -> Iterator[tuple[str, float, Query, Query]]:
-    """Name, goal, what kseg does, what the connector does."""
+def _cases(place: Place, records: int) -> Iterator[tuple[str, float, dict[str, Query]]]:
+    """Name, goal, and what each does: kseg, the connector, and `wall` where all rows enter the JVM."""
 
     def count_by_connector(topic: str) -> None:
         _check(topic, place.connector(topic).count(), records)
@@ -138,17 +142,39 @@ def _cases(place: Place, records: int) -> Iterator[tuple[str, float, Query, Quer
     def all_by_connector(topic: str) -> None:
         _drain(place.connector(topic))
 
-    yield "format", 4.0, lambda topic: _drain(place.source(topic)), all_by_connector
-    yield "scan", 5.0, lambda topic: _drain(kseg.scan(place.spark, place.path, topics=topic)), all_by_connector
+    def rows(topic: str) -> int:
+        return records if topic == FULL else 0
+
+    def format_all(topic: str) -> None:
+        _drain(place.source(topic))
+
+    def scan_all(topic: str) -> None:
+        _drain(kseg.scan(place.spark, place.path, topics=topic))
+
+    def wall_format(topic: str) -> None:
+        _drain(wall_of_format(place.spark, place.path, topic, rows(topic)))
+
+    def wall_scan(topic: str) -> None:
+        _drain(wall_of_scan(place.spark, place.path, topic, rows(topic)))
+
+    def scan_offsets(topic: str) -> None:
+        _drain(kseg.scan(place.spark, place.path, topics=topic, columns=["offset"]))
+
+    def offsets_by_connector(topic: str) -> None:
+        _drain(place.connector(topic).select("offset"))
+
+    yield "format", 4.0, {"kseg": format_all, "connector": all_by_connector, "wall": wall_format}
+    yield "scan", 5.0, {"kseg": scan_all, "connector": all_by_connector, "wall": wall_scan}
+    yield "scan-offset", 12.0, {"kseg": scan_offsets, "connector": offsets_by_connector}
+    yield "count-batches", 50.0, {"kseg": count_by_headers, "connector": count_by_connector}
     yield (
-        "scan-offset",
-        12.0,
-        lambda topic: _drain(kseg.scan(place.spark, place.path, topics=topic, columns=["offset"])),
-        lambda topic: _drain(place.connector(topic).select("offset")),
+        "export",
+        6.0,
+        {
+            "kseg": lambda topic: _export(place, topic),
+            "connector": lambda topic: _export_by_connector(place, topic),
+        },
     )
-    yield "count-batches", 50.0, count_by_headers, count_by_connector
-    if hasattr(kseg, "export"):
-        yield "export", 6.0, lambda topic: _export(place, topic), lambda topic: _export_by_connector(place, topic)
 
 
 def _check(topic: str, found: int, records: int) -> None:
@@ -190,7 +216,7 @@ def _place(records: int) -> Iterator[Place]:
 
 def _fill(broker: Broker, records: int) -> None:
     """Append the records while the broker is down: batches of 16 KiB, as producers send them, with lz4."""
-    block = data.make_records(200_000, 100)
+    block = data.make_records(200_000, VALUE_BYTES)
     for partition in range(PARTITIONS):
         with kseg.append_to(broker.partition_dir(FULL, partition)) as writer:
             left = records // PARTITIONS
@@ -204,18 +230,18 @@ def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
     """A row per way to read."""
     records = int(os.environ.get("KSEG_SPARK_RECORDS", QUICK_RECORDS if quick else RECORDS))
     with _place(records) as place:
-        for name, goal, ours, theirs in _cases(place, records):
+        for name, goal, queries in _cases(place, records):
             if only not in name:
                 continue
-            both = [Timed("kseg", ours), Timed("connector", theirs)]
+            timed = [Timed(who, query) for who, query in queries.items()]
             for _ in range(1 + (QUICK_ROUNDS if quick else ROUNDS)):
-                for one in both:
+                for one in timed:
                     one.run(place)
-            for one in both:
+            for one in timed:
                 del one.full[0], one.empty[0]  # the first round compiled code and started workers
-            result = compare([one.contestant(records) for one in both], [Goal("connector", goal)])
-            details = {one.name: one.facts(records) for one in both}
-            yield {"case": name, **result, "cpu_ratio": _cpu_ratio(*both), "details": details}
+            result = compare([one.contestant(records) for one in timed], [Goal("connector", goal)])
+            details = {one.name: one.facts(records) for one in timed}
+            yield {"case": name, **result, "cpu_ratio": _cpu_ratio(*timed[:2]), "details": details}
 
 
 def _cpu_ratio(ours: Timed, theirs: Timed) -> float:
