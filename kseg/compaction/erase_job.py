@@ -202,7 +202,7 @@ class _Run:
         with staging(directory) as folder:
             nonce = write_nonce(folder)
             chosen = [portable(s) for s in log.segments if s.base_offset in bases]
-            tasks = [EraseTask(segment, keeping, interval, folder, nonce) for segment in chosen]
+            tasks = [EraseTask(segment, keeping, interval, folder, nonce, directory) for segment in chosen]
             try:
                 erased: list[SegmentErasure] = self._run(self._work.erase, tasks)
                 for done in erased:

@@ -191,6 +191,10 @@ class Tier:
         path = posixpath.join(segment.directory, segment.name.stem + PlainPart.LEADER_EPOCHS.value)
         return LeaderEpochs.parse(self.read(path), path).entries
 
+    def manifest(self, segment: RemoteSegment) -> SegmentManifest:
+        """The manifest of a segment in the `chunked` layout."""
+        return self._manifest(posixpath.join(segment.directory, segment.name.stem))
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def open(self, path: str) -> RandomFile:
