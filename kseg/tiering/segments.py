@@ -1,8 +1,8 @@
 """Which of the segments in a tier are a partition's log: complete ones, and of several over the same offsets the valid.
 
 A broker's `__remote_log_metadata` knows best: what is not finished there, or is being deleted, does not count. Without
-it, of uploads that overlap those count whose leader epochs are on the partition's lineage; of equals the longest, then
-the latest.
+it, what a mark says is retired does not count (`marks.py`), and of uploads that overlap those count whose leader epochs
+are on the partition's lineage; of equals the longest, then the latest.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class RemoteSegment:
         sidecars: Sizes of the other parts that are there.
         next_offset: The offset behind it, None where neither manifest nor metadata tell.
         leader_epochs: Epochs inside the segment, None where neither manifest nor metadata tell.
+        is_retired: A mark says that it does not count; the metadata topic, where there is one, knows better.
     """
 
     name: RemoteName
@@ -40,6 +41,7 @@ class RemoteSegment:
     max_timestamp: int | None = None
     leader_epochs: Epochs | None = None
     event_timestamp_ms: int = -1
+    is_retired: bool = False
 
     @property
     def start_offset(self) -> int:
@@ -64,6 +66,8 @@ def choose_segments(
     if known is not None:
         finished = {segment_id: told for segment_id, told in known.items() if told.is_finished}
         found = [_informed(s, finished[s.name.segment_id]) for s in found if s.name.segment_id in finished]
+    else:
+        found = [segment for segment in found if not segment.is_retired]
     ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset))
     clashing = _overlapping(ordered)
     if clashing:
