@@ -6,6 +6,7 @@ from kseg.compaction.erase_report import EraseReport
 from kseg.compaction.job import compact
 from kseg.compaction.matching import read_keys
 from kseg.compaction.repack_job import RepackReport, repack
+from kseg.compaction.remote import RemoteOptions
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "CompactionReport",
     "EraseReport",
     "PartitionCompaction",
+    "RemoteOptions",
     "RepackReport",
     "compact",
     "erase",

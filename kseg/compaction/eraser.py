@@ -182,6 +182,6 @@ def _digest(file: RandomFile) -> str:
     hasher, position = hashlib.sha256(), 0
     buffer = np.empty(DIGEST_BYTES, np.uint8)
     while got := file.read_into(position, buffer[: min(DIGEST_BYTES, file.size - position)]):
-        hasher.update(buffer[:got])
+        hasher.update(buffer[:got].data)
         position += got
     return hasher.hexdigest()

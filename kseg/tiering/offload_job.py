@@ -123,7 +123,7 @@ def offload(
         max_bytes_per_second,
         retry or RetryPolicy(),
     )
-    topic = _metadata_topic(chosen, remote_metadata, remote_metadata_partitions, bootstrap_server, archive=archive)
+    topic = metadata_topic(chosen, remote_metadata, remote_metadata_partitions, bootstrap_server, archive=archive)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     job = _Job(chosen, options, topic, now_ms, delete_local, verify or delete_local, dry_run, spark, workers, progress)
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def offload(
     return job.report(time.monotonic() - began)
 
 
-def _metadata_topic(
+def metadata_topic(
     chosen: Selection,
     directories: Sequence[PathLike],
     partitions: int | None,
@@ -141,6 +141,7 @@ def _metadata_topic(
     *,
     archive: bool,
 ) -> MetadataTopic:
+    """Who is told of what a tier holds: a stopped cluster's files, a live cluster, or nobody."""
     if archive:
         return NoTopic()
     if bootstrap_server is not None:

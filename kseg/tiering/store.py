@@ -200,6 +200,10 @@ class TieredStore:
             for partition in found
         }
 
+    def directory_of(self, partition: TierPartition) -> str:
+        """Where a partition shows itself in a tier without local files."""
+        return next(path for path, found in self._partition_dirs.items() if found == partition)
+
     def _partitions(self, *, again: bool = False) -> Partitions:
         if self._known_partitions is None or again:
             self._known_partitions = self.tier.partitions()
