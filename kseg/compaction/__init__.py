@@ -5,8 +5,8 @@ from kseg.compaction.erase_job import erase
 from kseg.compaction.erase_report import EraseReport
 from kseg.compaction.job import compact
 from kseg.compaction.matching import read_keys
-from kseg.compaction.repack_job import RepackReport, repack
 from kseg.compaction.remote import RemoteOptions
+from kseg.compaction.repack_job import RepackReport, repack
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 
 __all__ = [

@@ -15,6 +15,7 @@ from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.settings.source import SettingsSource
 from kseg.storage import open_store
+from kseg.tiering.cleaned import NAME as CLEANED
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.fsck_checks import SegmentCheck, check_segment
 from kseg.tiering.fsck_report import Finding, FsckReport, Kind
@@ -201,7 +202,7 @@ def _why(mark: Mark) -> str:
 
 def _strangers(objects: Iterable[StoredObject]) -> Iterator[Finding]:
     for found in objects:
-        if is_mark(found.key):
+        if is_mark(found.key) or found.key.endswith("/" + CLEANED):
             continue
         text = f"{found.key} is no object of a segment"
         yield Finding(Kind.STRANGER, None, None, None, None, text, (found.key,), found.size)

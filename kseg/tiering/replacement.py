@@ -8,7 +8,7 @@ sees the old or the new, and a run that died leaves uploads that nobody sees, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,8 @@ class Replacer:
             StorageError: A file or the tier failed, again and again.
             ConflictError: Somebody else has changed the same segments meanwhile.
         """
-        made = [self._made(item) for item in wave]
+        known = self._where.records()
+        made = [self._made(item, known) for item in wave]
         records = [found.task.record for found in made]
         old = tuple(segment.name for item in wave for segment in item.old)
         mark = hide(self._where, Mark(self._reason, old, tuple(remote_name(record) for record in records)))
@@ -99,7 +100,7 @@ class Replacer:
             for item, found in zip(wave, uploaded, strict=True)
         ]
 
-    def _made(self, item: Rewritten) -> MadeSegment:
+    def _made(self, item: Rewritten, known: Mapping[str, SegmentRecord]) -> MadeSegment:
         tier, last = self._log.tier, item.old[-1]
         path = item.path(FileKind.LOG)
         size = path.stat().st_size
@@ -108,7 +109,7 @@ class Replacer:
         next_base = last.next_offset or self._log.segment(last).next_offset
         builder = check_batches(segment, next_base)
         transactions = _read(item.path(FileKind.TXN_INDEX))
-        known = max(s.max_timestamp if s.max_timestamp is not None else -1 for s in item.old)
+        told, latest = known.get(last.name.segment_id), max(s.max_timestamp or -1 for s in item.old)
         record = SegmentRecord(
             last.name.topic,
             last.name.topic_id,
@@ -116,8 +117,8 @@ class Replacer:
             random_topic_id(),
             item.base_offset,
             next_base - 1,
-            builder.max_timestamp if builder.max_timestamp >= 0 else known,
-            self._broker_id(last),
+            builder.max_timestamp if builder.max_timestamp >= 0 else latest,
+            -1 if told is None else told.broker_id,
             self._now_ms,
             size,
             self._epochs(item.old, next_base),
@@ -132,10 +133,6 @@ class Replacer:
         )
         task = UploadTask(str(item.folder), next_base, record, self._options(last), verify=True)
         return MadeSegment(str(path), parts, task)
-
-    def _broker_id(self, old: RemoteSegment) -> int:
-        told = self._where.records().get(old.name.segment_id)
-        return -1 if told is None else told.broker_id
 
     def _epochs(self, old: Sequence[RemoteSegment], next_base: int) -> tuple[EpochStart, ...]:
         """The leader epochs inside what is replaced, from where the history of the last one puts them."""
