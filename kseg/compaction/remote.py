@@ -20,9 +20,8 @@ from kseg.settings.select import PathLike, Selection
 from kseg.storage import LocalStore, open_store
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.metadata_topic import read_metadata
-from kseg.tiering.metadata_writer import MetadataTopic, NoTopic
+from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, TierObjects, check_remote, open_tier
-from kseg.tiering.offload_job import metadata_topic
 from kseg.tiering.reading import holds_tier
 from kseg.tiering.replacement import Replacer
 from kseg.tiering.retirement import PartitionTier, Sweep, sweep
@@ -159,7 +158,7 @@ def open_access(
         raise OptionError("archive says that no broker needs records, and bootstrap_server names one")
     if options.grace_ms is not None and options.grace_ms < 0:
         raise OptionError(f"grace_ms is {options.grace_ms}; it must be 0 or more")
-    topic = metadata_topic(
+    topic = choose_topic(
         chosen,
         options.remote_metadata,
         options.remote_metadata_partitions,

@@ -134,15 +134,16 @@ def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> b
         next_offset: The offset behind the segment.
         lineage: The partition's epochs; those before its log start may be gone.
     """
-    written = [e for i, e in enumerate(epochs) if i + 1 == len(epochs) or epochs[i + 1].start_offset > e.start_offset]
+    written = written_epochs(epochs)
     if not written or not lineage:
         return True
+    first = next((entry.epoch for entry in written if entry.epoch >= lineage[0].epoch), None)
     starts = dict(lineage)
     following = dict(zip([e.epoch for e in lineage], [*lineage[1:], None], strict=True))
     for i, (epoch, offset) in enumerate(written):
         if epoch < lineage[0].epoch:
             continue
-        if epoch not in starts or (i == 0 and offset < starts[epoch] and epoch != lineage[0].epoch):
+        if epoch not in starts or (epoch == first != lineage[0].epoch and offset < starts[epoch]):
             return False
         after = following[epoch]
         if i + 1 < len(written):
@@ -151,3 +152,8 @@ def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> b
         elif after is not None and next_offset is not None and next_offset > after.start_offset:
             return False
     return True
+
+
+def written_epochs(epochs: Epochs) -> Epochs:
+    """Leader epochs without those that wrote nothing."""
+    return tuple(e for i, e in enumerate(epochs) if i + 1 == len(epochs) or epochs[i + 1].start_offset > e.start_offset)
