@@ -125,7 +125,8 @@ class EraseReport(Report):
         summary = f"{self.records} record{'' if self.records == 1 else 's'} {word} in {len(self.places)} directories"
         lines = [*table, summary]
         if not self.dry_run:
-            lines.append(f"a last look found {self.left}" if self.left else "a last look found none")
+            where = " in what is read" if self.lingering else ""
+            lines.append(f"a last look found {self.left or 'none'}{where}")
         lines += [f"deleted: {name}" for name in (*self.deleted_files, *self.deleted_quarantine)]
         lines += [f"failed: {place.path}: {place.error}" for place in self.failed]
         lines += [f"refused: {text}" for text in self.refusals]
@@ -134,5 +135,5 @@ class EraseReport(Report):
             number = "not searched" if found.records is None else f"{found.records} records"
             lines.append(f"STILL IN THE TIER: {found.path}: {number}; {found.why}")
         if any(found.records for found in self.lingering):
-            lines.append("objects of retired segments hold them until a sweep deletes these: --grace-ms 0 does it now")
+            lines.append("objects hold them until their grace period is over; --grace-ms 0 deletes what is retired now")
         return lines

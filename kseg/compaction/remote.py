@@ -24,7 +24,7 @@ from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, TierObjects, check_remote, open_tier
 from kseg.tiering.reading import holds_tier
 from kseg.tiering.replacement import Replacer
-from kseg.tiering.retirement import PartitionTier, Sweep, sweep
+from kseg.tiering.retirement import GRACE_MS, PartitionTier, sweep
 from kseg.tiering.store import TieredStore
 from kseg.tiering.tier import Tier, TierPartition
 from kseg.tiering.tier_log import TierLog, known_segments, read_tier_log
@@ -40,9 +40,9 @@ class RemoteOptions:
         remote_metadata: Log directories of all brokers that hold `__remote_log_metadata`; by default that of the path.
         remote_metadata_partitions: How many partitions that topic has, where no metadata log tells.
         bootstrap_server: Write the records to this live cluster instead.
-        grace_ms: Delete objects of segments that were retired so long ago, 0 for those of this run too; by default
-            none are deleted, and `sweep` does it later.
-        staging: A directory for files under way, outside of any log; by default one for temporary files.
+        grace_ms: How long objects stay after their segment was retired; 0 deletes those of this run too.
+        staging: A directory, of this job alone and outside of any log, for new segments until they are uploaded; by
+            default one for temporary files.
     """
 
     keys: Mapping[str, PathLike] | None = None
@@ -50,7 +50,7 @@ class RemoteOptions:
     remote_metadata: Sequence[PathLike] = ()
     remote_metadata_partitions: int | None = None
     bootstrap_server: str | None = None
-    grace_ms: int | None = None
+    grace_ms: int = GRACE_MS
     staging: PathLike | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
@@ -104,19 +104,23 @@ class TierAccess:
         """What puts new segments in the place of others."""
         return Replacer(log, where, reason=reason, now_ms=self.now_ms, retry=self.options.retry)
 
-    def sweep(self, where: PartitionTier) -> Sweep | None:
-        """Delete the objects of retired segments whose grace period is over, where one was given."""
-        grace_ms = self.options.grace_ms
-        return None if grace_ms is None else sweep(where, grace_ms=grace_ms, now_ms=self.now_ms)
+    def sweep(self, where: PartitionTier) -> None:
+        """Delete the objects of retired segments whose grace period is over, and settle what a dead run left undone."""
+        sweep(where, grace_ms=self.options.grace_ms, now_ms=self.now_ms)
+        if not self.options.grace_ms:  # what a dead run had announced is given up first, and deleted then
+            sweep(where, grace_ms=0, now_ms=self.now_ms)
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A folder for files under way; it is gone at the end."""
-        parent = None if self.options.staging is None else os.fspath(self.options.staging)
-        with storage_errors(parent or tempfile.gettempdir()):
-            made = Path(tempfile.mkdtemp(prefix="kseg-", dir=parent))
+        """A folder for files under way; it is gone at the end, and so are those of runs that died in the same place."""
+        if self.options.staging is not None:
+            with staging(Path(self.options.staging)) as folder:
+                yield folder
+            return
+        with storage_errors(tempfile.gettempdir()):
+            made = tempfile.mkdtemp(prefix="kseg-")
         try:
-            with staging(made) as folder:
+            with staging(Path(made)) as folder:
                 yield folder
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -156,7 +160,7 @@ def open_access(
     """Open a tier for a job over some local logs, or none."""
     if archive and options.bootstrap_server is not None:
         raise OptionError("archive says that no broker needs records, and bootstrap_server names one")
-    if options.grace_ms is not None and options.grace_ms < 0:
+    if options.grace_ms < 0:
         raise OptionError(f"grace_ms is {options.grace_ms}; it must be 0 or more")
     topic = choose_topic(
         chosen,
