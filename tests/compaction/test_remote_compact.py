@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow as pa
 import pytest
 
 import kseg
-from kseg.compaction import RemoteOptions, compact
+from kseg.compaction import CleanerConfig, RemoteOptions, compact
 from kseg.errors import OptionError
 from kseg.tiering import fsck, offload, restore
 from tests.compaction.test_golden import CLOCKS, GOLDEN, batches_of
+from tests.log.written import clock
+from tests.reference.rows import records_of
 from tests.tiering.retired import marks, objects
 from tests.tiering.test_golden import key_files
 
@@ -119,3 +122,34 @@ def test_a_policy_that_is_not_known_is_refused(data, tmp_path):
     report = compact(tier, archive=True, topics=["compact-plain"], settings={**SETTINGS, "cleanup.policy": "delete"})
     assert "not compact" in report.partitions[0].skipped
     assert objects(tier) == before
+
+
+@pytest.fixture
+def superseded(tmp_path):
+    """Every segment holds the same keys."""
+    with kseg.create_log(tmp_path / "data/a-0", clock=clock) as writer:
+        for number in range(4):
+            if number:
+                writer.roll()
+            writer.append(pa.table({"key": [b"a", b"b"], "value": [b"%d" % number] * 2}))
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("kind", ["plain", "chunked", "encrypted"])
+@pytest.mark.parametrize("segment_bytes", [1024, 100])
+def test_nothing_may_be_left_of_a_segment(superseded, tmp_path, kind, segment_bytes):
+    pair, tier = key_files(tmp_path), tmp_path / "tier"
+    encrypt = ("key1", pair["public"]) if kind == "encrypted" else None
+    layout = "plain" if kind == "plain" else "chunked"
+    offload(superseded, str(tier), layout=layout, topics=["a"], archive=True, encrypt=encrypt)
+    options = {"topics": ["a"], "config": CleanerConfig(cleanup_policy="compact", segment_bytes=segment_bytes)}
+    keys = {"key1": pair["private"]}
+    report = compact(tier, archive=True, remote_options=RemoteOptions(keys=keys, grace_ms=0), **options)
+    assert [p.error or p.skipped for p in report.partitions] == [None]
+    (log,) = kseg.open_dir(tier, keys=keys)
+    assert (log.start_offset, log.end_offset) == (0, 6)
+    rows = [row for batch in log.read(columns=["offset", "value"]) for row in batch.to_pylist()]
+    assert [(row["offset"], row["value"]) for row in rows] == [(2, b"1"), (3, b"1"), (4, b"2"), (5, b"2")]
+    assert fsck(str(tier), deep=True, keys=keys).findings == ()
+    restore(str(tier), tmp_path / "back", keys=keys)
+    assert [row.offset for row in records_of(kseg.open_log(tmp_path / "back/a-0").read())] == [2, 3, 4, 5]
