@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kseg.cli.common import add_json, add_path, parse_count, parse_time
 from kseg.cli.progress import for_people
+from kseg.cli.remote_args import add_remote_job, remote_arguments
 from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.settings_args import add_settings, settings_arguments
 from kseg.cli.spark import add_spark, spark_session
@@ -28,7 +29,7 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition")
+    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition; or a tier, with --archive")
     parser.add_argument("--dry-run", action="store_true", help="do all but the writing, and show what it comes to")
     parser.add_argument("--estimate", action="store_true", help="guess from a sample what would be saved")
     parser.add_argument("--output", metavar="DIR", help="write compacted copies there, and change nothing")
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--strategy", choices=("memory", "spill"), help="how keys are compared (default: by a sample)")
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
+    add_remote_job(parser)
     add_spark(parser)
     add_settings(parser, SETTINGS)
     add_json(parser)
@@ -51,6 +53,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Compact, and show what was done and what was left alone."""
     given = settings_arguments(args)
     given["settings"] = given.pop("overrides")
+    if args.estimate and (args.remote is not None or args.archive):
+        raise OptionError("an estimate is of local logs", hint="--dry-run does all but the writing")
     if args.estimate:
         _show(estimate(args.path, now_ms=args.now, first_dirty=args.first_dirty, **given), args, out)
         return
@@ -66,6 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
             memory_budget=args.memory_budget,
             strategy=args.strategy,
             progress=for_people(quiet=args.json),
+            **remote_arguments(args),
             **given,
         )
     _show(report, args, out)

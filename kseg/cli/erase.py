@@ -10,6 +10,7 @@ from typing import Any, Final
 from kseg.cli.common import add_json, add_path, parse_count
 from kseg.cli.confirm import add_yes, confirm
 from kseg.cli.progress import for_people
+from kseg.cli.remote_args import add_remote_job, remote_arguments
 from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.spark import add_spark, spark_session
 from kseg.compaction.erase_job import erase
@@ -20,12 +21,13 @@ from kseg.os_errors import storage_errors
 
 EXAMPLE: Final = """example:
   kseg erase /var/lib/kafka/data --keys persons.txt --metadata /var/lib/kafka/data --dry-run
+  kseg erase s3://bucket/backups/ --archive --keys persons.txt --grace-ms 0
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition")
+    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition; or a tier, with --archive")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--keys", metavar="FILE", help="keys to erase, one a line")
     which.add_argument("--predicate", metavar="MODULE:NAME", help="a function of record batches: which rows to erase")
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
     parser.add_argument("--dry-run", action="store_true", help="only count")
     add_yes(parser)
+    add_remote_job(parser)
     add_spark(parser)
     add_json(parser)
 
@@ -54,14 +57,14 @@ def run(args: argparse.Namespace, out: Output) -> None:
         "metadata": args.metadata,
         "this_replica_only": args.this_replica_only,
         "workers": args.workers or None,
-    }
+    } | remote_arguments(args)
     if args.hash_secret is not None:
         with storage_errors(args.hash_secret):
             given["hash_secret"] = Path(args.hash_secret).read_bytes()
     with spark_session(args) as session:
         if not args.dry_run and not args.yes:
             planned = erase(args.path, spark=session, dry_run=True, **given)
-            if not planned.records and not planned.failed:
+            if not (planned.records or planned.failed or planned.lingering):
                 _show(planned, args, out)
                 return
             if not confirm(f"Erase {planned.records} records for good?", args, out):
@@ -91,7 +94,7 @@ def _show(report: EraseReport, args: argparse.Namespace, out: Output) -> None:
     else:
         for line in report.lines(out.width):
             out.line(line)
-    if report.failed or report.left:
+    if report.failed or report.left or (report.lingering and not args.grace_ms and not report.dry_run):
         out.status = DAMAGED
     elif report.refusals:
         out.status = WRONG

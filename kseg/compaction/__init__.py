@@ -5,6 +5,7 @@ from kseg.compaction.erase_job import erase
 from kseg.compaction.erase_report import EraseReport
 from kseg.compaction.job import compact
 from kseg.compaction.matching import read_keys
+from kseg.compaction.remote import RemoteOptions
 from kseg.compaction.repack_job import RepackReport, repack
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 
@@ -13,6 +14,7 @@ __all__ = [
     "CompactionReport",
     "EraseReport",
     "PartitionCompaction",
+    "RemoteOptions",
     "RepackReport",
     "compact",
     "erase",

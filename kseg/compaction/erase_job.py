@@ -7,12 +7,11 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kseg import durable
-from kseg.compaction.config import CleanerConfig
 from kseg.compaction.erase_places import (
     delete_folder,
     given_up_files,
@@ -21,21 +20,21 @@ from kseg.compaction.erase_places import (
     set_aside_logs,
 )
 from kseg.compaction.erase_report import EraseReport, PlaceErasure
-from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment
+from kseg.compaction.erase_work import EraseWork
+from kseg.compaction.eraser import Keeping, SegmentErasure
 from kseg.compaction.matching import KeySearch, Predicate, PredicateSearch, Search, as_keys, hashed_keys
 from kseg.compaction.partition import finish_interrupted
-from kseg.compaction.pieces import portable
-from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
+from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
+from kseg.compaction.remote_erase import TierErasure, erase_tier
+from kseg.errors import KsegError, LockedError, LogError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.logdir import open_dir
-from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.names import FileState, segment_file_name
 from kseg.log.partition import Log
-from kseg.log.segment import Segment
-from kseg.log.staging import staging, write_nonce
+from kseg.log.staging import staging
 from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
-from kseg.runner import run_tasks
 from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.types import TopicPartition
 
@@ -49,6 +48,9 @@ def erase(
     topics: Iterable[str] | None = None,
     metadata: PathLike | None = None,
     this_replica_only: bool = False,
+    remote: str | None = None,
+    archive: bool = False,
+    remote_options: RemoteOptions | None = None,
     hash_secret: bytes | None = None,
     dry_run: bool = False,
     workers: int | None = None,
@@ -60,7 +62,7 @@ def erase(
     neither the log's end nor producers move back.
 
     Args:
-        path: A local log directory, a tree of them, or one partition.
+        path: A local log directory, a tree of them, or one partition; with `archive`, also a tier alone.
         keys: Bytes or texts, an Arrow array, or a table or Spark DataFrame with a column `key`.
         predicate: A function instead: it gets record batches of key, value and headers, and gives a truth value for
             each row.
@@ -68,6 +70,10 @@ def erase(
         topics: These only; by default all but internal ones.
         metadata: A log directory that holds `__cluster_metadata-0`: it tells which brokers hold replicas.
         this_replica_only: Go on though other brokers hold the partitions too; the report names them.
+        remote: A tier that holds segments of the partitions; what it holds is erased too. Objects of segments that were
+            rewritten stay for a grace period, and hold the records so long: the report lists them.
+        archive: No cluster knows of the tier, so nobody has to be told of changes there.
+        remote_options: Keys of an encrypted tier, the cluster's metadata topic, the grace period and more.
         hash_secret: The key of the hashes in the report; by default one that nobody knows.
         dry_run: Only count.
 
@@ -80,10 +86,14 @@ def erase(
         raise OptionError("give either keys or a predicate")
     chosen_keys = None if keys is None else as_keys(keys)
     search: Search = KeySearch.of(chosen_keys) if chosen_keys is not None else PredicateSearch(predicate)  # type: ignore[arg-type]
-    chosen = select_logs(path, topics, None, metadata, None)
-    logs, refusals = _allowed(chosen, this_replica_only)
-    aside = set_aside_logs(open_dir(path), chosen.source.topics)
-    run = _Run(search, spark, workers, progress, dry_run)
+    uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
+    is_alone = uri is not None and remote is None
+    directory = open_dir(path) if uri is None or not is_alone else tiered_dir(path, uri, options, is_alone=True)
+    chosen = select_logs(path, topics, None, metadata, None, directory=directory)
+    logs, refusals = ([], ()) if is_alone else _allowed(chosen, this_replica_only)
+    aside = [] if is_alone else set_aside_logs(directory, chosen.source.topics)
+    work = EraseWork(search, spark, workers, progress)
+    run, in_tier = _Run(work, dry_run), TierErasure()
     with ExitStack() as stack:
         if not dry_run:
             for parent in sorted({str(Path(log.directory).parent) for log in (*logs, *aside)}):
@@ -91,15 +101,20 @@ def erase(
         progress.begin("erase", sum(s.size for log in (*logs, *aside) for s in log.segments))
         stack.callback(progress.end)
         places = [run.take(log) for log in (*logs, *aside)]
+        if uri is not None:
+            now_ms = int(time.time() * 1000)
+            access = open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=now_ms)
+            in_tier = erase_tier(access, chosen.source, logs, work, dry_run=dry_run)
     return EraseReport(
-        tuple(places),
+        (*places, *in_tier.places),
         () if chosen_keys is None else hashed_keys(chosen_keys, hash_secret or secrets.token_bytes(32)),
         tuple(run.deleted_files),
         tuple(run.deleted_quarantine),
-        chosen.not_covered(logs),
-        refusals,
+        (*chosen.not_covered(logs), *in_tier.not_covered),
+        (*refusals, *in_tier.refusals),
         dry_run,
         time.perf_counter() - began,
+        in_tier.lingering,
     )
 
 
@@ -117,30 +132,11 @@ def _allowed(chosen: Selection, this_replica_only: bool) -> tuple[list[Log], tup
     return logs, tuple(dict.fromkeys(refusals))
 
 
-@dataclass(frozen=True, slots=True)
-class _Erasing:
-    """The work of tasks on one segment; a class, so that Spark can send the caller's predicate along."""
-
-    search: Search
-
-    def count(self, segment: Segment) -> int:
-        """How many records are meant."""
-        return count_matches(segment, self.search)
-
-    def erase(self, task: EraseTask) -> SegmentErasure:
-        """Write what is left."""
-        return erase_segment(task, self.search)
-
-
 class _Run:
     """One call of `erase`, directory by directory."""
 
-    def __init__(self, search: Search, spark: Any, workers: int | None, progress: Progress, dry_run: bool) -> None:
-        self._work = _Erasing(search)
-        self._search = search
-        self._spark = spark
-        self._workers = workers
-        self._progress = progress
+    def __init__(self, work: EraseWork, dry_run: bool) -> None:
+        self._work = work
         self._dry_run = dry_run
         self.deleted_files: list[str] = []
         self.deleted_quarantine: list[str] = []
@@ -187,26 +183,18 @@ class _Run:
 
     def _count(self, log: Log) -> dict[int, int]:
         """Records that are meant, by segment."""
-        segments = [portable(segment) for segment in log.segments]
-        sizes = [segment.size for segment in segments]
-        found = self._run(self._work.count, segments, weights=sizes, progress=self._progress)
-        return dict(zip((s.base_offset for s in segments), found, strict=True))
+        return dict(zip((s.base_offset for s in log.segments), self._work.count(log.segments), strict=True))
 
     def _erase(self, log: Log, bases: list[int]) -> list[SegmentErasure]:
         if not bases:
             return []
         if log.segments[-1].sound_size < log.segments[-1].size:
             raise LogError("bytes behind the last record are no batch", path=log.directory, hint="run 'kseg recover'")
-        keeping, interval = Keeping.of(log), CleanerConfig().index_interval_bytes
-        directory = Path(log.directory)
+        keeping, directory = Keeping.of(log), Path(log.directory)
+        chosen = [(segment, keeping) for segment in log.segments if segment.base_offset in bases]
         with staging(directory) as folder:
-            nonce = write_nonce(folder)
-            chosen = [portable(s) for s in log.segments if s.base_offset in bases]
-            tasks = [EraseTask(segment, keeping, interval, folder, nonce) for segment in chosen]
             try:
-                erased: list[SegmentErasure] = self._run(self._work.erase, tasks)
-                for done in erased:
-                    _check(directory, done)
+                erased = self._work.erase(chosen, folder, directory)
             except BaseException:
                 _drop_cleaned(directory, bases)
                 raise
@@ -214,29 +202,15 @@ class _Run:
                 replace_segments(directory, [done.base_offset], [done.base_offset])
         return erased
 
-    def _run(self, work: Any, tasks: list[Any], **options: Any) -> list[Any]:
-        results = run_tasks(work, tasks, spark=self._spark, workers=self._workers, **options)
-        for result in results:
-            if isinstance(result, KsegError):
-                raise result
-        return results
-
     def _delete_leftovers(self, directory: Path, given_up: list[Path]) -> None:
         for path in given_up:
             durable.unlink(path, missing_ok=True)
             self.deleted_files.append(str(path))
         for folder in list(quarantine_folders(directory)):
-            if may_hold(folder, self._search):
+            if may_hold(folder, self._work.search):
                 delete_folder(folder)
                 self.deleted_quarantine.append(str(folder))
         durable.fsync_dir(directory)
-
-
-def _check(directory: Path, done: SegmentErasure) -> None:
-    """Read a new file again before it takes the old one's place."""
-    path = directory / segment_file_name(done.base_offset, FileKind.LOG, FileState.CLEANED)
-    if digest(path) != done.digest_after:
-        raise JobError("a task's file is not what the task wrote", path=str(path))
 
 
 def _drop_cleaned(directory: Path, bases: Iterable[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kseg.compaction.eraser import SegmentErasure
 from kseg.reports import Report
@@ -35,6 +36,29 @@ class PlaceErasure(Report):
     segments: tuple[SegmentErasure, ...] = ()
     left: int | None = None
     error: str | None = None
+    tier: Literal["local", "remote"] = "local"
+
+    @property
+    def shown(self) -> str:
+        """A name for people."""
+        return self.path.rpartition("/")[2] if self.tier == "local" else f"{self.topic}-{self.partition} in the tier"
+
+
+@dataclass(frozen=True, slots=True)
+class Lingering(Report):
+    """An upload in a tier that nobody reads any more and whose objects are still there.
+
+    Attributes:
+        path: Of its objects, without what tells them apart.
+        records: Records in it that were meant; None where it cannot be searched.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    path: str
+    records: int | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +72,8 @@ class EraseReport(Report):
         set_aside: Whether folders for deletion, moves and strays were searched: they are among `places`.
         not_covered: Replicas that the metadata tells of and that were not given.
         refusals: What was left alone, and why.
+        lingering: What holds such records, or may hold them, in objects of a tier that nobody reads: until it is swept,
+            they are there.
     """
 
     places: tuple[PlaceErasure, ...]
@@ -58,6 +84,7 @@ class EraseReport(Report):
     refusals: tuple[str, ...]
     dry_run: bool
     seconds: float
+    lingering: tuple[Lingering, ...] = ()
 
     @property
     def records(self) -> int:
@@ -77,13 +104,13 @@ class EraseReport(Report):
     @property
     def is_proof(self) -> bool:
         """Whether nothing is left in anything that was given, and nothing was left out."""
-        return not (self.dry_run or self.failed or self.left or self.not_covered)
+        return not (self.dry_run or self.failed or self.left or self.not_covered or self.lingering)
 
     def lines(self, width: int = 80) -> list[str]:
         """The report as a table, and what it proves."""
         rows = [
             (
-                place.path.rpartition("/")[2],
+                place.shown,
                 place.segments_searched,
                 place.records,
                 len(place.segments),
@@ -98,8 +125,15 @@ class EraseReport(Report):
         summary = f"{self.records} record{'' if self.records == 1 else 's'} {word} in {len(self.places)} directories"
         lines = [*table, summary]
         if not self.dry_run:
-            lines.append(f"a last look found {self.left}" if self.left else "a last look found none")
+            where = " in what is read" if self.lingering else ""
+            lines.append(f"a last look found {self.left or 'none'}{where}")
         lines += [f"deleted: {name}" for name in (*self.deleted_files, *self.deleted_quarantine)]
         lines += [f"failed: {place.path}: {place.error}" for place in self.failed]
         lines += [f"refused: {text}" for text in self.refusals]
-        return lines + [f"NOT COVERED: {name}" for name in self.not_covered]
+        lines += [f"NOT COVERED: {name}" for name in self.not_covered]
+        for found in self.lingering:
+            number = "not searched" if found.records is None else f"{found.records} records"
+            lines.append(f"STILL IN THE TIER: {found.path}: {number}; {found.why}")
+        if any(found.records for found in self.lingering):
+            lines.append("objects hold them until their grace period is over; --grace-ms 0 deletes what is retired now")
+        return lines

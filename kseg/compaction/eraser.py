@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from kseg.log.staging import check_nonce
 from kseg.native import cleaning
 from kseg.native import table as t
 from kseg.native.records import BATCH_ROW
-from kseg.os_errors import storage_errors
+from kseg.storage import LocalStore, RandomFile
 
 PIECE_BYTES: Final = 16 << 20
 DIGEST_BYTES: Final = 4 << 20
@@ -58,6 +59,10 @@ class Keeping:
         transactions = sorted((p.producer_id, p.txn_first_offset) for p in producers if p.txn_first_offset >= 0)
         open_ = np.array(transactions, np.int64).reshape(-1, 2).T
         return cls(log.segments[-1].next_offset, last_entries(producers), open_[0].copy(), open_[1].copy())
+
+    def until(self, end_offset: int) -> Keeping:
+        """The same, but that the batch before another offset stays: the last one of a segment in a tier."""
+        return dataclasses.replace(self, end_offset=end_offset)
 
     @property
     def rules(self) -> Rules:
@@ -125,13 +130,14 @@ class _Eraser(Rewriter):
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """One segment to rewrite, into `.cleaned` files beside it."""
+    """One segment to rewrite, into `.cleaned` files in `target`; `folder` holds the nonce."""
 
     segment: Segment
     keeping: Keeping
     index_interval_bytes: int
     folder: Path
     nonce: bytes
+    target: Path
 
 
 def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
@@ -143,7 +149,7 @@ def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
     check_nonce(task.folder, task.nonce)
     segment = task.segment
     eraser = _Eraser(task.keeping, search.matcher())
-    output = CleanedSegment(Path(segment.directory), segment.base_offset, task.index_interval_bytes)
+    output = CleanedSegment(task.target, segment.base_offset, task.index_interval_bytes)
     erased = 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
@@ -156,14 +162,26 @@ def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
         output.abandon()
         raise
     return SegmentErasure(
-        segment.base_offset, erased, segment.size, output.size, digest(Path(segment.path)), digest(output.log_path)
+        segment.base_offset, erased, segment.size, output.size, digest_of(segment), digest(output.log_path)
     )
 
 
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
-    hasher = hashlib.sha256()
-    with storage_errors(path), path.open("rb", buffering=0) as file:
-        while part := file.read(DIGEST_BYTES):
-            hasher.update(part)
+    with LocalStore().open(str(path)) as file:
+        return _digest(file)
+
+
+def digest_of(segment: Segment) -> str:
+    """SHA-256 of a segment's log file, wherever it is."""
+    with segment.open() as file:
+        return _digest(file)
+
+
+def _digest(file: RandomFile) -> str:
+    hasher, position = hashlib.sha256(), 0
+    buffer = np.empty(DIGEST_BYTES, np.uint8)
+    while got := file.read_into(position, buffer[: min(DIGEST_BYTES, file.size - position)]):
+        hasher.update(buffer[:got].data)
+        position += got
     return hasher.hexdigest()

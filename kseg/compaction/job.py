@@ -12,6 +12,7 @@ from typing import Any
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.effective import effective_config
 from kseg.compaction.partition import Request, compact_partition
+from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
@@ -33,6 +34,9 @@ def compact(
     now_ms: int | None = None,
     first_dirty: int | None = None,
     output: PathLike | None = None,
+    remote: str | None = None,
+    archive: bool = False,
+    remote_options: RemoteOptions | None = None,
     dry_run: bool = False,
     memory_budget: int | None = None,
     strategy: Strategy | None = None,
@@ -45,7 +49,7 @@ def compact(
     partition that is damaged is left as it is, and the others go on.
 
     Args:
-        path: A local log directory, a tree of them, or one partition.
+        path: A local log directory, a tree of them, or one partition; with `archive`, also a tier alone.
         spark: A session to run on; None runs in threads of this process. The result is the same.
         topics: These only; by default all but internal ones, or that of `path` where it is one partition.
         config: All settings in one piece, for the topics that were named.
@@ -56,6 +60,9 @@ def compact(
         first_dirty: Where records begin that were not cleaned before, instead of what the checkpoint says; for one
             partition. The dirty ratio does not matter then.
         output: Write compacted copies of the partitions below this directory, and change nothing.
+        remote: A tier that holds older segments of the partitions: the round is over both as one log.
+        archive: No cluster knows of the tier, so nobody has to be told of changes there.
+        remote_options: Keys of an encrypted tier, the cluster's metadata topic, the grace period and more.
         dry_run: Do all the work but the writing, and report what it would come to.
         memory_budget: Bytes for the map of keys, instead of the config's.
         strategy: Compare keys in `memory` or through files (`spill`), instead of what a sample says.
@@ -66,22 +73,29 @@ def compact(
         OptionError: An argument is wrong, or there is no partition at `path`.
     """
     began = time.perf_counter()
-    chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty)
+    uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
+    is_alone = uri is not None and remote is None
+    if uri is not None and output is not None:
+        raise OptionError("output copies local logs, and a tier was given", hint="restore first, and compact that")
+    directory = None if uri is None else tiered_dir(path, uri, options, is_alone=is_alone)
+    chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty, directory)
     if config is not None and chosen.source.topics is None and config.cleanup_policy is not None:
         raise OptionError("a config was given for no topic", hint="name the topics that it is to hold for")
     changes = {"memory_budget": memory_budget, "strategy": strategy}
     asked = {name: value for name, value in changes.items() if value is not None}
+    wall_ms = int(time.time() * 1000)
     request = Request(
-        int(time.time() * 1000) if now_ms is None else now_ms,
+        wall_ms if now_ms is None else now_ms,
         first_dirty,
         dry_run,
         None if output is None else Path(output),
         spark,
         workers,
         progress,
+        None if uri is None else open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=wall_ms),
     )
     with ExitStack() as stack:
-        if not dry_run and output is None:
+        if request.is_local:
             for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):
                 stack.enter_context(DirLock(parent))
         done = []

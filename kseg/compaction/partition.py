@@ -9,11 +9,17 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
+from kseg.compaction.output import CleanedSegment
 from kseg.compaction.policy import find_cleanable
+from kseg.compaction.remote import TierAccess
+from kseg.compaction.remote_round import RemoteTarget, find_place
 from kseg.compaction.report import PartitionCompaction
 from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.round import Round, Totals, write_group
@@ -46,15 +52,23 @@ class Request:
     spark: Any = None
     workers: int | None = None
     progress: Progress = SILENT
+    access: TierAccess | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether local files are changed where they are."""
+        is_alone = self.access is not None and self.access.is_alone
+        return not self.dry_run and self.output is None and not is_alone
 
 
-def plan_round(log: Log, config: CleanerConfig, request: Request) -> Round | str:
+def plan_round(log: Log, config: CleanerConfig, request: Request, checkpoint: int | None) -> Round | str:
     """What a round would work on, or why there is nothing to do.
 
     With `first_dirty` the caller decides where dirty records begin, and the dirty ratio does not matter.
+
+    Args:
+        checkpoint: Where the last round ended; None where there was none.
     """
-    tp = TopicPartition(log.topic, log.partition)
-    checkpoint = log.checkpoints.get(CheckpointKind.CLEANER, tp)
     told = request.first_dirty
     cleanable = find_cleanable(log, checkpoint if told is None else told, config, request.now_ms)
     reason = cleanable.why_not(0.0 if told is not None else config.min_cleanable_dirty_ratio)
@@ -86,25 +100,51 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
     """
     with ExitStack() as stack:
         session = None
-        if not request.dry_run and request.output is None:
+        if request.is_local:
             session = stack.enter_context(write_session(log))
             finish_interrupted(log, session)
         elif request.output is not None:
             refuse_interrupted(log)
-        plan = plan_round(log, config, request)
+        target = _remote_target(log, request, stack)
+        if isinstance(target, str):
+            return PartitionCompaction(log.topic, log.partition, log.directory, skipped=target)
+        plan = plan_round(log, config, request, _checkpoint(log, request, target))
         if isinstance(plan, str):
+            if target is not None and not request.dry_run:
+                target.sweep()
             return PartitionCompaction(
                 log.topic, log.partition, log.directory, skipped=plan, is_usual=True, dry_run=request.dry_run
             )
         if session is not None:
             session.begin_changes()
-        work = _Work(plan, request, stack)
+        work = _Work(plan, request, stack, target)
         totals = work.run()
         if session is not None:
             tp = TopicPartition(log.topic, log.partition)
             parent = os.path.dirname(log.directory)  # noqa: PTH120
             update_checkpoint(parent, CheckpointKind.CLEANER, {tp: plan.range.first_uncleanable})
-        return _described(plan, work.passes, totals, request)
+        done = _described(plan, work.passes, totals, request)
+        if target is not None and not request.dry_run:
+            if session is None:
+                target.move_checkpoint(plan.range.first_uncleanable)
+            target.sweep()
+            done = dataclasses.replace(done, retired=target.retired())
+        return done
+
+
+def _checkpoint(log: Log, request: Request, target: RemoteTarget | None) -> int | None:
+    if target is not None and request.access is not None and request.access.is_alone:
+        return target.checkpoint
+    return log.checkpoints.get(CheckpointKind.CLEANER, TopicPartition(log.topic, log.partition))
+
+
+def _remote_target(log: Log, request: Request, stack: ExitStack) -> RemoteTarget | str | None:
+    """Where groups of a tier go; why they may not be changed; None where the tier has none of this log."""
+    place = None if request.access is None else find_place(request.access, log)
+    if request.access is None or place is None:
+        return None
+    refusal = request.access.refusal(place, None if request.access.is_alone else log)
+    return refusal if refusal is not None else RemoteTarget(request.access, place, stack)
 
 
 @contextmanager
@@ -157,12 +197,13 @@ class Passes(Protocol):
 
 
 class _Work:
-    """Carries a round out: into the log itself, into a copy, or nowhere."""
+    """Carries a round out: into the log itself, into a copy, into a tier, or nowhere."""
 
-    def __init__(self, round_: Round, request: Request, stack: ExitStack) -> None:
+    def __init__(self, round_: Round, request: Request, stack: ExitStack, remote: RemoteTarget | None = None) -> None:
         self._round = round_
         self._request = request
         self._stack = stack
+        self._remote = remote
         self._folder: Path | None = None
         self._target = Path(round_.log.directory)
         if request.output is not None and not request.dry_run:
@@ -173,6 +214,8 @@ class _Work:
 
     def folder(self) -> Path:
         """A folder for what is not needed afterwards; made when it is first asked for."""
+        if self._remote is not None:
+            return self._remote.folder()
         if self._folder is None:
             self._folder = self._stack.enter_context(staging(self._target))
         return self._folder
@@ -189,13 +232,27 @@ class _Work:
                     if self._request.dry_run:
                         self._count(results, totals)
                         continue
-                    new, counts = write_group(round_, group, rules, results, self._target)
-                old = [] if self._request.output is not None else [segment.base_offset for segment in group]
-                replace_segments(self._target, [new.base_offset], old)
+                    remote = self._remote if group[0].tier == "remote" else None
+                    target = self._target if remote is None else remote.folder()
+                    new, counts = write_group(round_, group, rules, results, target)
                 totals.counts += counts
                 totals.bytes_after += new.size
-                totals.segments_after += 1
+                totals.segments_after += self._publish(new, group, counts, remote)
         return totals
+
+    def _publish(
+        self, new: CleanedSegment, group: Sequence[Segment], counts: NDArray[np.int64], remote: RemoteTarget | None
+    ) -> int:
+        """Put a new segment in the place of a group; return how many segments there are instead."""
+        if remote is None:
+            old = [] if self._request.output is not None else [segment.base_offset for segment in group]
+            replace_segments(self._target, [new.base_offset], old)
+            return 1
+        if new.size == sum(segment.size for segment in group) and not counts[cleaning.REBUILT_BATCHES]:
+            new.abandon()  # nothing would change, and each change of a tier is an upload
+            return len(group)
+        remote.put(new, group)
+        return 1
 
     def _count(self, results: Iterator[Rewritten], totals: Totals) -> None:
         for result in results:

@@ -90,14 +90,18 @@ def first_timestamp(segment: Segment) -> int:
 
 
 def group_segments(segments: Sequence[Segment], config: CleanerConfig, first_uncleanable: int) -> list[list[Segment]]:
-    """Which segments become one: neighbours that fit a segment as they are, and whose offsets span less than 2^31."""
+    """Which segments become one: neighbours that fit a segment as they are, and whose offsets span less than 2^31.
+
+    What is in a tier and what is local stay apart.
+    """
     groups: list[list[Segment]] = []
     log_bytes = index_bytes = time_bytes = 0
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else first_uncleanable
         index, times = 8 * len(segment.offset_index), 12 * len(segment.time_index)
         fits = bool(groups) and (
-            log_bytes + segment.size <= config.segment_bytes
+            segment.tier == groups[-1][-1].tier
+            and log_bytes + segment.size <= config.segment_bytes
             and index_bytes + index <= config.segment_index_bytes
             and time_bytes + times <= config.segment_index_bytes
             and (segment.size == 0 or following - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)

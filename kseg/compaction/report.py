@@ -32,6 +32,7 @@ class PartitionCompaction(Report):
         checkpoint: Where the next round begins.
         strategy: How keys were compared; `strategy_reason` says why so.
         seconds: How long each phase took.
+        retired: Objects of a tier whose segments were replaced; they stay until a sweep takes them.
     """
 
     topic: str
@@ -66,6 +67,7 @@ class PartitionCompaction(Report):
     batches_emptied: int = 0
     batches_dropped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
 
     @property
     def bytes_per_second(self) -> float:
@@ -113,7 +115,10 @@ class CompactionReport(Report):
         word = "would be compacted" if self.dry_run else "compacted"
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
         summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"
-        return [*table, summary, *left_alone(self.partitions), *(f"not covered: {name}" for name in self.not_covered)]
+        lines = [*table, summary, *left_alone(self.partitions), *(f"not covered: {name}" for name in self.not_covered)]
+        if retired := sum(len(p.retired) for p in self.partitions):
+            lines.append(f"{retired} segments of the tier retired; their objects stay for the grace period")
+        return lines
 
 
 class Outcome(Protocol):

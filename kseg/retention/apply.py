@@ -89,7 +89,7 @@ def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now
     if plan.new_base_offset is not None:
         _make_empty_segment(directory, plan.new_base_offset, producers, now_ms)
     if plan.doomed:
-        _move_start(directory, session, epochs, plan.start_offset)
+        move_start(directory, session, epochs, plan.start_offset)
     for file in files:
         durable.rename(_path(directory, file, FileState.LIVE), _path(directory, file, FileState.DELETED))
     durable.fsync_dir(directory)
@@ -112,7 +112,8 @@ def _make_empty_segment(directory: Path, base_offset: int, producers: list[Produ
         segment.close()
 
 
-def _move_start(directory: Path, session: WriteSession, epochs: LeaderEpochs | None, start_offset: int) -> None:
+def move_start(directory: Path, session: WriteSession, epochs: LeaderEpochs | None, start_offset: int) -> None:
+    """Move the log start up, durably: in its checkpoint, and in the leader epochs."""
     update_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {session.tp: start_offset})
     if epochs is not None and (moved := epochs.truncate_from_start(start_offset)) != epochs:
         write_leader_epochs(str(directory), moved)

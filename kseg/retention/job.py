@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from kseg.errors import JobError, KsegError, OptionError
@@ -18,14 +18,14 @@ from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.retention.apply import apply_retention, doomed_files, leftover_files
-from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, plan_retention
+from kseg.retention.limits import KnownLimits, resolve_limits
+from kseg.retention.plan import LogFacts, RetentionPlan, plan_retention
 from kseg.retention.report import DeletedSegment, PartitionRetention, RetentionReport
 from kseg.settings.select import select_logs
 from kseg.settings.source import SettingsSource
-from kseg.settings.values import Origin, Refusal, TopicSettings
+from kseg.settings.values import Refusal
 
 SETTINGS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
-_LIMITS: Final = ("retention.ms", "retention.bytes")
 
 
 class _RefusedError(Exception):
@@ -34,15 +34,6 @@ class _RefusedError(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
         self.refusal = refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What holds for a partition; a limit of None is not known, and not applied."""
-
-    values: dict[str, object]
-    origins: dict[str, str]
-    limits: Limits
 
 
 def retain(
@@ -115,33 +106,16 @@ class _Run:
         except _RefusedError as refused:
             self._refusals.append(refused.refusal)
 
-    def _known(self, log: Log) -> _Known:
-        found = self._source.resolve_log(log, ["cleanup.policy"], optional=["remote.storage.enable"])
+    def _known(self, log: Log) -> KnownLimits:
+        found = self._source.resolve_log(log, [], optional=["remote.storage.enable"])
         if isinstance(found, Refusal):
             raise _RefusedError(found)
         if found["remote.storage.enable"]:
-            raise _refused(log, "it is tiered: what is local goes once it is in the tier, which 'kseg offload' sees to")
-        values: dict[str, object] = {"cleanup.policy": ",".join(sorted(found.policy))}
-        origins = {"cleanup.policy": str(found.origins["cleanup.policy"])}
-        deletes = "delete" in found.policy
-        for name, setting in (self._limits(log) if deletes else {}).items():
-            values[name], origins[name] = setting
-        numbers = {name: NO_LIMIT if (value := values.get(name)) is None else int(str(value)) for name in _LIMITS}
-        limits = Limits(deletes, numbers["retention.ms"], numbers["retention.bytes"])
-        return _Known(values, origins, limits)
-
-    def _limits(self, log: Log) -> dict[str, tuple[object, str]]:
-        """The two limits; where one was given for this topic, the other may be unknown, and does not apply then."""
-        found = {name: self._source.resolve_log(log, [name]) for name in _LIMITS}
-        known = {name: limit for name, limit in found.items() if isinstance(limit, TopicSettings)}
-        is_given = any(Origin.GIVEN in limit.origins.values() for limit in known.values())
-        for refusal in found.values():
-            if isinstance(refusal, Refusal) and not is_given:
-                raise _RefusedError(refusal)
-        return {
-            name: (known[name][name], str(known[name].origins[name])) if name in known else (None, "unknown")
-            for name in _LIMITS
-        }
+            raise _refused(log, "it is tiered: what is local goes once it is in the tier; say which tier that is")
+        known = resolve_limits(functools.partial(self._source.resolve_log, log))
+        if isinstance(known, Refusal):
+            raise _RefusedError(known)
+        return known
 
     @contextmanager
     def _session(self, log: Log) -> Iterator[WriteSession | None]:
@@ -161,7 +135,7 @@ class _Run:
         finally:
             session.end(failed=failed)
 
-    def _plan(self, log: Log, known: _Known) -> tuple[RetentionPlan, PartitionRetention]:
+    def _plan(self, log: Log, known: KnownLimits) -> tuple[RetentionPlan, PartitionRetention]:
         for entry in log.store.list(log.directory):
             name = parse_segment_file(entry.name)
             if name is not None and name.state in (FileState.SWAP, FileState.CLEANED):
@@ -215,7 +189,7 @@ def _refused(log: Log, reason: str, *, is_damage: bool = False) -> _RefusedError
     return _RefusedError(Refusal(f"{log.topic}-{log.partition}", reason, is_damage=is_damage))
 
 
-def _described(log: Log, plan: RetentionPlan, known: _Known) -> PartitionRetention:
+def _described(log: Log, plan: RetentionPlan, known: KnownLimits) -> PartitionRetention:
     freed: dict[int, int] = {}
     for file in doomed_files(log, plan):
         freed[file.base_offset] = freed.get(file.base_offset, 0) + file.size

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kseg.errors import OptionError
-from kseg.log.logdir import open_dir
+from kseg.log.logdir import LogDir, open_dir
 from kseg.log.partition import Log
 from kseg.settings.source import SettingsSource, named_topic
 from kseg.storage import LocalStore, open_store
@@ -39,16 +39,21 @@ def select_logs(
     metadata: PathLike | None,
     server_properties: PathLike | None,
     first_dirty: int | None = None,
+    directory: LogDir | None = None,
 ) -> Selection:
     """Find the partitions of `topics` at a path: a log directory, a tree of them, or one partition.
+
+    Args:
+        directory: The path, opened already: where a tier is behind it, or it is one.
 
     Raises:
         OptionError: There are none, or the arguments contradict each other.
     """
     shown = os.fspath(path)
-    if not isinstance(open_store(path)[0], LocalStore):
-        raise OptionError(f"this works on local directories, not on {shown!r}")
-    directory = open_dir(path)
+    if directory is None:
+        if not isinstance(open_store(path)[0], LocalStore):
+            raise OptionError(f"this works on local directories, not on {shown!r}")
+        directory = open_dir(path)
     if not directory.partitions:
         raise OptionError(f"no partitions in {shown}")
     own = named_topic(directory)

@@ -15,16 +15,29 @@ if TYPE_CHECKING:
     from kseg.tiering.offload_report import OffloadReport
     from kseg.tiering.restore_job import restore
     from kseg.tiering.restore_report import RestoreReport
+    from kseg.tiering.retain_job import retain
+    from kseg.tiering.retain_report import TierRetentionReport
 
-__all__ = ["FsckReport", "OffloadReport", "RestoreReport", "fsck", "offload", "restore"]
+__all__ = [
+    "FsckReport",
+    "OffloadReport",
+    "RestoreReport",
+    "TierRetentionReport",
+    "fsck",
+    "offload",
+    "restore",
+    "retain",
+]
 
 _HOMES = {
     "FsckReport": "kseg.tiering.fsck_report",
     "OffloadReport": "kseg.tiering.offload_report",
     "RestoreReport": "kseg.tiering.restore_report",
+    "TierRetentionReport": "kseg.tiering.retain_report",
     "fsck": "kseg.tiering.fsck_job",
     "offload": "kseg.tiering.offload_job",
     "restore": "kseg.tiering.restore_job",
+    "retain": "kseg.tiering.retain_job",
 }
 
 

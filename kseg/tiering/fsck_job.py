@@ -15,11 +15,13 @@ from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.settings.source import SettingsSource
 from kseg.storage import open_store
+from kseg.tiering.cleaned import NAME as CLEANED
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.fsck_checks import SegmentCheck, check_segment
 from kseg.tiering.fsck_report import Finding, FsckReport, Kind
-from kseg.tiering.layout import ChunkedPart, Layout, Part, PlainPart
-from kseg.tiering.listing import RemoteObjects, group_objects
+from kseg.tiering.layout import COMMIT_PARTS, ChunkedPart
+from kseg.tiering.listing import RemoteObjects, group_objects, read_mark
+from kseg.tiering.marks import Mark, is_mark
 from kseg.tiering.metadata_records import TOPIC, metadata_partition
 from kseg.tiering.metadata_topic import DELETE_FINISHED, DELETE_STARTED, STARTED, KnownSegment, read_metadata
 from kseg.tiering.objects import RetryPolicy, StoredObject, TierObjects, open_tier
@@ -27,8 +29,6 @@ from kseg.tiering.objects import RetryPolicy, StoredObject, TierObjects, open_ti
 PathLike = str | os.PathLike[str]
 MIN_AGE_MS: Final = 24 * 3_600_000
 """How old an orphan has to be before it may go: an upload under way looks like one."""
-COMMIT_PARTS: Final[dict[Layout, Part]] = {"chunked": ChunkedPart.MANIFEST, "plain": PlainPart.LOG}
-"""Uploaded last: without it an upload did not end."""
 
 
 class Metadata:
@@ -100,8 +100,12 @@ def fsck(
         )
     tier = open_tier(remote, retry=retry)
     objects = tier.list()
-    groups, strangers = group_objects(objects)
-    findings = [*_incomplete(groups, known), *_strangers(strangers)]
+    found_groups, others = group_objects(objects)
+    marks, findings = _read_marks(tier, others)
+    retired = [*_retired(found_groups, marks, known)]
+    unwanted = {found.segment_id for found in retired}
+    groups = [group for group in found_groups if group.name.segment_id not in unwanted]
+    findings += [*retired, *_incomplete(groups, known), *_strangers(others)]
     complete = [group for group in groups if not group.missing]
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()})
     checks = [SegmentCheck(remote, group, ring, deep, tier.retry) for group in complete]
@@ -120,7 +124,7 @@ def fsck(
             ends[group.name.segment_id] = result
     if known is not None:
         findings += _against_metadata(groups, known)
-    unwanted = {found.segment_id for found in findings if found.kind in (Kind.ORPHAN, Kind.UNFINISHED)}
+    unwanted |= {found.segment_id for found in findings if found.kind in (Kind.ORPHAN, Kind.UNFINISHED)}
     findings += _order([group for group in complete if group.name.segment_id not in unwanted], ends)
     if delete_orphans:
         told = {g.name.segment_id for g in groups if known and known.of(g.name.topic_id, g.name.partition) is not None}
@@ -154,7 +158,7 @@ def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None) -> I
         parts = ", ".join(part.value for part in group.missing)
         told = None if metadata is None else metadata.of(group.name.topic_id, group.name.partition)
         known = None if told is None else told.get(group.name.segment_id)
-        if known is not None and known.state in (STARTED, DELETE_STARTED):
+        if known is not None and known.state == STARTED:
             continue  # the metadata tells more of it
         if COMMIT_PARTS[group.layout] in group.missing and (known is None or not known.is_finished):
             yield _finding(Kind.ORPHAN, group, f"an upload that did not end: no {parts}")
@@ -162,8 +166,44 @@ def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None) -> I
             yield _finding(Kind.MISSING, group, f"no {parts}")
 
 
+def _read_marks(tier: TierObjects, objects: Iterable[StoredObject]) -> tuple[list[Mark], list[Finding]]:
+    """The marks of a tier, and what is wrong with them."""
+    marks, findings = [], []
+    for found in objects:
+        if not is_mark(found.key):
+            continue
+        try:
+            marks.append(read_mark(tier, found))
+        except FormatError as error:
+            findings.append(Finding(Kind.DAMAGE, None, None, None, None, str(error), (found.key,), found.size))
+    return marks, findings
+
+
+def _retired(groups: Iterable[RemoteObjects], marks: Sequence[Mark], metadata: Metadata | None) -> Iterator[Finding]:
+    """Segments that do not count any more, or not yet; their objects go once the grace period is over."""
+    marked = {name.segment_id: mark for mark in marks for name in mark.hidden}
+    for group in groups:
+        told = None if metadata is None else metadata.of(group.name.topic_id, group.name.partition)
+        known = None if told is None else told.get(group.name.segment_id)
+        mark = marked.get(group.name.segment_id)
+        if known is not None and known.state == DELETE_STARTED:
+            why = "the metadata says that its deletion was begun" if mark is None else _why(mark)
+            yield _finding(Kind.RETIRED, group, why)
+        elif mark is not None and (known is None or known.state == DELETE_FINISHED):
+            yield _finding(Kind.RETIRED, group, _why(mark))
+
+
+def _why(mark: Mark) -> str:
+    if mark.state == "pending":
+        return f"shall replace {len(mark.segments)} others ({mark.reason}), which did not come to its end"
+    by = f", replaced by {', '.join(name.stem for name in mark.replaced_by)}" if mark.replaced_by else ""
+    return f"retired by {mark.reason}{by}; its objects go after the grace period"
+
+
 def _strangers(objects: Iterable[StoredObject]) -> Iterator[Finding]:
     for found in objects:
+        if is_mark(found.key) or found.key.endswith("/" + CLEANED):
+            continue
         text = f"{found.key} is no object of a segment"
         yield Finding(Kind.STRANGER, None, None, None, None, text, (found.key,), found.size)
 
@@ -179,9 +219,8 @@ def _against_metadata(groups: Sequence[RemoteObjects], metadata: Metadata) -> It
             yield _finding(Kind.ORPHAN, group, "the metadata does not know it")
         elif known is not None and known.state == DELETE_FINISHED:
             yield _finding(Kind.ORPHAN, group, "the metadata says that it was deleted")
-        elif known is not None and known.state in (STARTED, DELETE_STARTED):
-            what = "its copy" if known.state == STARTED else "its deletion"
-            yield _finding(Kind.UNFINISHED, group, f"the metadata says that {what} was begun and did not end")
+        elif known is not None and known.state == STARTED:
+            yield _finding(Kind.UNFINISHED, group, "the metadata says that its copy was begun and did not end")
     for known in metadata.all():
         if known.is_finished and known.name.segment_id not in there:
             name, text = known.name, "the metadata says that it is here, and no object is"

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     OVERLAP = "overlap"
     GAP = "gap"
     STRANGER = "stranger"
+    RETIRED = "retired"
 
     @property
     def is_damage(self) -> bool:

@@ -48,6 +48,8 @@ class PlainPart(StrEnum):
 
 
 Part = ChunkedPart | PlainPart
+COMMIT_PARTS: Final[dict[Layout, Part]] = {"chunked": ChunkedPart.MANIFEST, "plain": PlainPart.LOG}
+"""Uploaded last, and deleted first: without it an upload is not complete."""
 _PARTS: Final[dict[Layout, dict[str, Part]]] = {
     "chunked": {part.value: part for part in ChunkedPart},
     "plain": {part.value: part for part in PlainPart},

@@ -12,6 +12,7 @@ from kseg.log.segment import Segment
 from kseg.storage import Entry
 from kseg.tiering.layout import ChunkedPart, Layout, Part, PlainPart, RemoteName, parse_key
 from kseg.tiering.manifest import SegmentManifest
+from kseg.tiering.marks import Mark, hidden_ids, is_mark
 from kseg.tiering.objects import StoredObject, TierObjects
 
 REQUIRED: Final[dict[Layout, tuple[Part, ...]]] = {
@@ -72,9 +73,19 @@ def group_objects(objects: Iterable[StoredObject]) -> tuple[list[RemoteObjects],
 
 
 def list_partition(tier: TierObjects, name: RemoteName, layout: Layout) -> list[RemoteObjects]:
-    """The uploads of one partition, by offset."""
-    folder = name.directory(layout)
-    return list_tier(tier, folder)[0]
+    """The uploads of one partition that no mark hides, by offset."""
+    groups, others = list_tier(tier, name.directory(layout))
+    hidden = hidden_ids(read_mark(tier, found) for found in others if is_mark(found.key))
+    return [group for group in groups if group.name.segment_id not in hidden]
+
+
+def read_mark(tier: TierObjects, found: StoredObject) -> Mark:
+    """A mark of retired segments, by its object.
+
+    Raises:
+        FormatError: It is broken.
+    """
+    return Mark.parse(found.key.rpartition("/")[2], tier.read(found.key), tier.path(found.key))
 
 
 def read_manifest(tier: TierObjects, group: RemoteObjects) -> SegmentManifest:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kseg import durable
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.names import FileState, segment_file_name
 from kseg.log.partition import Log
+from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.retention.apply import doomed_files
 from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, plan_retention
@@ -18,14 +21,31 @@ from kseg.settings.values import Origin, Refusal, TopicSettings
 INHERITED = -2  # local.retention.*: that of the whole log
 
 
-def plan_local_deletion(log: Log, limits: Limits, *, copied_until: int, now_ms: int) -> RetentionPlan:
+@contextmanager
+def partition_session(log: Log) -> Iterator[WriteSession]:
+    """The right to change a partition."""
+    directory, tp = partition_path(log.directory)
+    session = WriteSession(directory.parent, tp)
+    failed = True
+    try:
+        yield session
+        failed = False
+    finally:
+        session.end(failed=failed)
+
+
+def plan_local_deletion(
+    log: Log, limits: Limits, *, copied_until: int, now_ms: int, start_offset: int | None = None
+) -> RetentionPlan:
     """Which local segments go: Kafka's rules with the local limits, and none that is not in the tier.
 
     Args:
         copied_until: The offset behind the last one of which the tier has a copy.
+        start_offset: What the log start will be, where it is not yet.
     """
-    bound = max(min(log.high_watermark, copied_until), log.start_offset)
-    facts = LogFacts(log.start_offset, log.end_offset, bound)
+    start = log.start_offset if start_offset is None else start_offset
+    bound = max(min(log.high_watermark, copied_until), start)
+    facts = LogFacts(start, log.end_offset, bound)
     return plan_retention(log.segments, facts, limits, now_ms=now_ms)
 
 

@@ -38,6 +38,7 @@ class SegmentRecord:
     Attributes:
         end_offset: The last offset that the segment stands for: the next segment's base minus one.
         epochs: Leader epochs inside the segment; the first begins at `start_offset`.
+        event_timestamp_ms: When the copy was begun, or the last update was written.
         custom: What the storage plugin keeps for itself.
     """
 
@@ -79,12 +80,16 @@ class SegmentRecord:
 
     def finished_value(self, now_ms: int) -> bytes:
         """The record that says that the copy is complete."""
+        return self.update_value(COPY_FINISHED, now_ms)
+
+    def update_value(self, state: int, now_ms: int) -> bytes:
+        """The record that moves the segment to another state."""
         fields = {
             "remoteLogSegmentId": self._id(),
             "brokerId": self.broker_id,
             "eventTimestampMs": now_ms,
             "customMetadata": None if self.custom is None else to_base64(self.custom),
-            "remoteLogSegmentState": COPY_FINISHED,
+            "remoteLogSegmentState": state,
         }
         return RECORDS.encode_value(_UPDATE_RECORD, _VERSION, fields)
 
@@ -138,6 +143,7 @@ def fold_records(values: Iterable[bytes | None]) -> dict[str, SegmentRecord]:
             found[segment_id] = replace(
                 found[segment_id],
                 state=fields["remoteLogSegmentState"],
+                event_timestamp_ms=fields["eventTimestampMs"],
                 custom=found[segment_id].custom if custom is None else from_base64(custom),
             )
     return found

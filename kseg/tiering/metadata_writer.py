@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from kseg.errors import JobError, OptionError
+from kseg.log.logdir import open_dir
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
+from kseg.settings.select import PathLike, Selection
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
 from kseg.types import TopicPartition
@@ -179,3 +183,22 @@ class LiveTopic:
             producer.produce(TOPIC, partition=number, value=value, on_delivery=note)
         if producer.flush(_SECONDS) or failures:
             raise JobError(f"{TOPIC}-{number}: records were not taken: {failures[:1] or 'no answer'}")
+
+
+def choose_topic(
+    chosen: Selection,
+    directories: Sequence[PathLike],
+    partitions: int | None,
+    bootstrap_server: str | None,
+    *,
+    archive: bool,
+) -> MetadataTopic:
+    """Where the records of a job go, by what it was told; the topic's files by default beside the partitions."""
+    if archive:
+        return NoTopic()
+    if bootstrap_server is not None:
+        return LiveTopic(bootstrap_server)
+    places = [os.fspath(place) for place in directories]
+    places = places or sorted({str(Path(log.directory).parent) for log in chosen.logs})
+    logs = {log.directory: log for place in places for log in open_dir(place).partitions if log.topic == TOPIC}
+    return StoppedTopic(logs.values(), chosen.source, partitions)

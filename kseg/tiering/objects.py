@@ -107,6 +107,10 @@ class TierObjects:
         self.retry = retry or RetryPolicy()
         self._limiter = limiter or RateLimiter(None)
 
+    def below(self, path: str) -> TierObjects:
+        """The objects of one folder, by the store's own path of it."""
+        return TierObjects(self.store, path, retry=self.retry, limiter=self._limiter)
+
     def path(self, key: str) -> str:
         """A key as the store's own path."""
         return self.store.join(self.root, *key.split("/"))

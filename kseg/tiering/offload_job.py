@@ -12,24 +12,21 @@ from typing import Any, Final
 
 from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
-from kseg.log.logdir import open_dir
 from kseg.log.partition import Log
 from kseg.log.staging import staging, write_nonce
-from kseg.log.writer_place import partition_path
-from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.settings.values import Refusal
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.layout import LAYOUTS, Layout
-from kseg.tiering.local_files import resolve_local_limits
-from kseg.tiering.metadata_records import TOPIC
-from kseg.tiering.metadata_writer import LiveTopic, MetadataTopic, NoTopic, StoppedTopic
+from kseg.tiering.local_files import partition_session
+from kseg.tiering.local_retention import delete_local
+from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, check_remote
 from kseg.tiering.offload_partition import PartitionRun
 from kseg.tiering.offload_report import OffloadReport
-from kseg.tiering.upload import DEFAULT_CHUNK_SIZE, TierOptions, UploadTask, upload_segment, verify_copy
+from kseg.tiering.upload import DEFAULT_CHUNK_SIZE, TierOptions, UploadTask, upload_segment
 
 SETTINGS: Final = (
     "remote.storage.enable",
@@ -123,7 +120,7 @@ def offload(
         max_bytes_per_second,
         retry or RetryPolicy(),
     )
-    topic = _metadata_topic(chosen, remote_metadata, remote_metadata_partitions, bootstrap_server, archive=archive)
+    topic = choose_topic(chosen, remote_metadata, remote_metadata_partitions, bootstrap_server, archive=archive)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     job = _Job(chosen, options, topic, now_ms, delete_local, verify or delete_local, dry_run, spark, workers, progress)
     with ExitStack() as stack:
@@ -131,24 +128,6 @@ def offload(
             stack.enter_context(DirLock(parent))
         job.run(stack)
     return job.report(time.monotonic() - began)
-
-
-def _metadata_topic(
-    chosen: Selection,
-    directories: Sequence[PathLike],
-    partitions: int | None,
-    bootstrap_server: str | None,
-    *,
-    archive: bool,
-) -> MetadataTopic:
-    if archive:
-        return NoTopic()
-    if bootstrap_server is not None:
-        return LiveTopic(bootstrap_server)
-    places = [os.fspath(place) for place in directories]
-    places = places or sorted({str(Path(log.directory).parent) for log in chosen.logs})
-    logs = {log.directory: log for place in places for log in open_dir(place).partitions if log.topic == TOPIC}
-    return StoppedTopic(logs.values(), chosen.source, partitions)
 
 
 @dataclass(slots=True)
@@ -204,7 +183,7 @@ class _Job:
 
     def _open(self, log: Log, stack: ExitStack) -> Refusal | None:
         try:
-            session = None if self.dry_run else stack.enter_context(_session(log))
+            session = None if self.dry_run else stack.enter_context(partition_session(log))
             log.refresh()
             for problem in log.checkpoints.problems:  # a high watermark that is not known would protect nothing
                 raise problem
@@ -250,31 +229,12 @@ class _Job:
         return found
 
     def _delete(self, run: PartitionRun) -> None:
-        limits = resolve_local_limits(run.log, self.chosen.source)
-        if isinstance(limits, Refusal):
-            self.refusals.append(Refusal(limits.subject, f"local files stay: {limits.reason}"))
-            return
         until = None
         if self.dry_run and run.pending:
             until = run.pending[-1].end_offset + 1
-        plan = run.plan_deletion(limits, copied_until=until)
-        if not self.dry_run and (bound := self._unproved_from(run, run.unproved(plan))) is not None:
-            plan = run.plan_deletion(limits, copied_until=bound)
         with _failing(run):
-            run.delete(plan)
-
-    def _unproved_from(self, run: PartitionRun, unproved: Sequence[tuple[int, Any]]) -> int | None:
-        """The first offset whose copy cannot be proved, None where all can."""
-        tasks = [task for _, task in unproved if task is not None]
-        results = iter(run_tasks(verify_copy, tasks, spark=self.spark, workers=self.workers))
-        for base, task in unproved:
-            outcome = None if task is None else next(results)
-            if outcome is None or isinstance(outcome, KsegError):
-                reason = "the tier has no copy of it" if outcome is None else f"its copy is not proved: {outcome}"
-                name = f"{run.log.topic}-{run.log.partition}, segment {base}"
-                self.refusals.append(Refusal(name, f"it stays: {reason}", is_damage=outcome is not None))
-                return base
-        return None
+            options = {"copied_until": until, "dry_run": self.dry_run, "spark": self.spark, "workers": self.workers}
+            self.refusals += delete_local(run, self.chosen.source, **options)[1]
 
     def report(self, seconds: float) -> OffloadReport:
         """What was done."""
@@ -305,15 +265,3 @@ def _failing(run: PartitionRun) -> Iterator[None]:
     except KsegError as error:
         run.error = str(error)
         run.pending = []
-
-
-@contextmanager
-def _session(log: Log) -> Iterator[WriteSession]:
-    directory, tp = partition_path(log.directory)
-    session = WriteSession(directory.parent, tp)
-    failed = True
-    try:
-        yield session
-        failed = False
-    finally:
-        session.end(failed=failed)

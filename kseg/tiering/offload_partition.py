@@ -167,10 +167,12 @@ class PartitionRun:
                 raise LogError("the manifest that was read back is another", path=tier.path(key))
         return found
 
-    def plan_deletion(self, limits: Limits, *, copied_until: int | None = None) -> RetentionPlan:
+    def plan_deletion(
+        self, limits: Limits, *, copied_until: int | None = None, start_offset: int | None = None
+    ) -> RetentionPlan:
         """Which local segments may go once their copies are proved."""
         until = self.copied_until if copied_until is None else copied_until
-        return plan_local_deletion(self.log, limits, copied_until=until, now_ms=self._now_ms)
+        return plan_local_deletion(self.log, limits, copied_until=until, now_ms=self._now_ms, start_offset=start_offset)
 
     def unproved(self, plan: RetentionPlan) -> list[tuple[int, UploadTask | None]]:
         """The segments of a plan whose copies were not read back yet, with the task that does it; None: no copy."""

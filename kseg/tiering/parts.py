@@ -49,7 +49,7 @@ def read_parts(log: Log, segment: Segment, next_base: int) -> SegmentParts:
         FormatError: A batch is damaged.
         LogError: The segment holds offsets of the next one.
     """
-    builder = _check(segment, next_base)
+    builder = check_batches(segment, next_base)
     offset_index, time_index = segment.offset_index, segment.time_index
     if segment.needs_rebuild or offset_index.check(log_size=segment.size, next_offset=next_base):
         offset_index, time_index = builder.offset_index, builder.time_index
@@ -65,7 +65,13 @@ def read_parts(log: Log, segment: Segment, next_base: int) -> SegmentParts:
     )
 
 
-def _check(segment: Segment, next_base: int) -> IndexBuilder:
+def check_batches(segment: Segment, next_base: int) -> IndexBuilder:
+    """Check every batch of a segment, and give the indexes that it ought to have.
+
+    Raises:
+        FormatError: A batch is damaged.
+        LogError: The segment holds offsets of the next one.
+    """
     builder = IndexBuilder(segment.base_offset)
     last = segment.base_offset - 1
     with segment.open() as file:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
-from kseg.index.epoch import EpochStart, LeaderEpochs
+from kseg.index.epoch import LeaderEpochs
 from kseg.log.names import partition_dir_name
 from kseg.log.writer_place import make_log_dir
 from kseg.progress import SILENT, Progress
@@ -30,8 +30,9 @@ from kseg.tiering.restore_partition import (
     segments_in_range,
 )
 from kseg.tiering.restore_report import PartitionRestore, RestoredSegment, RestoreReport
-from kseg.tiering.segments import RemoteSegment, choose_segments
+from kseg.tiering.segments import RemoteSegment
 from kseg.tiering.tier import Tier, TierPartition
+from kseg.tiering.tier_log import current_segments
 
 PathLike = str | os.PathLike[str]
 
@@ -148,14 +149,7 @@ class _Job:
         if self.image is not None and known is None:
             raise LogError(f"the metadata says nothing of {place.place.topic_partition}")
         refuse_other_topic(directory, place.place.topic_id)
-        found = self.tier.segments(place)
-
-        def lineage() -> tuple[EpochStart, ...]:
-            return max((self.tier.leader_epochs(segment) for segment in found), key=_newest, default=())
-
-        chosen = choose_segments(
-            found, known, lineage=lineage, epochs_of=lambda s: s.leader_epochs or self.tier.leader_epochs(s)
-        )
+        chosen = current_segments(self.tier, self.tier.segments(place), known)
         bases = local_bases(directory)
         end = self.end if not bases else min(bases[0], bases[0] if self.end is None else self.end)
         if bases and all(segment.start_offset >= bases[0] for segment in chosen):
@@ -205,10 +199,6 @@ class _Job:
             sum(segment.bytes for segment in segments),
             seconds,
         )
-
-
-def _newest(epochs: tuple[EpochStart, ...]) -> tuple[int, int]:
-    return (epochs[-1].epoch, epochs[-1].start_offset) if epochs else (-1, -1)
 
 
 def _planned(segment: RemoteSegment) -> RestoredSegment:

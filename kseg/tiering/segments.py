@@ -1,8 +1,8 @@
 """Which of the segments in a tier are a partition's log: complete ones, and of several over the same offsets the valid.
 
 A broker's `__remote_log_metadata` knows best: what is not finished there, or is being deleted, does not count. Without
-it, of uploads that overlap those count whose leader epochs are on the partition's lineage; of equals the longest, then
-the latest.
+it, what a mark says is retired does not count (`marks.py`), and of uploads that overlap those count whose leader epochs
+are on the partition's lineage; of equals the longest, then the latest.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class RemoteSegment:
         sidecars: Sizes of the other parts that are there.
         next_offset: The offset behind it, None where neither manifest nor metadata tell.
         leader_epochs: Epochs inside the segment, None where neither manifest nor metadata tell.
+        is_retired: A mark says that it does not count; the metadata topic, where there is one, knows better.
     """
 
     name: RemoteName
@@ -40,6 +41,7 @@ class RemoteSegment:
     max_timestamp: int | None = None
     leader_epochs: Epochs | None = None
     event_timestamp_ms: int = -1
+    is_retired: bool = False
 
     @property
     def start_offset(self) -> int:
@@ -64,6 +66,8 @@ def choose_segments(
     if known is not None:
         finished = {segment_id: told for segment_id, told in known.items() if told.is_finished}
         found = [_informed(s, finished[s.name.segment_id]) for s in found if s.name.segment_id in finished]
+    else:
+        found = [segment for segment in found if not segment.is_retired]
     ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset))
     clashing = _overlapping(ordered)
     if clashing:
@@ -130,15 +134,16 @@ def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> b
         next_offset: The offset behind the segment.
         lineage: The partition's epochs; those before its log start may be gone.
     """
-    written = [e for i, e in enumerate(epochs) if i + 1 == len(epochs) or epochs[i + 1].start_offset > e.start_offset]
+    written = written_epochs(epochs)
     if not written or not lineage:
         return True
+    first = next((entry.epoch for entry in written if entry.epoch >= lineage[0].epoch), None)
     starts = dict(lineage)
     following = dict(zip([e.epoch for e in lineage], [*lineage[1:], None], strict=True))
     for i, (epoch, offset) in enumerate(written):
         if epoch < lineage[0].epoch:
             continue
-        if epoch not in starts or (i == 0 and offset < starts[epoch] and epoch != lineage[0].epoch):
+        if epoch not in starts or (epoch == first != lineage[0].epoch and offset < starts[epoch]):
             return False
         after = following[epoch]
         if i + 1 < len(written):
@@ -147,3 +152,8 @@ def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> b
         elif after is not None and next_offset is not None and next_offset > after.start_offset:
             return False
     return True
+
+
+def written_epochs(epochs: Epochs) -> Epochs:
+    """Leader epochs without those that wrote nothing."""
+    return tuple(e for i, e in enumerate(epochs) if i + 1 == len(epochs) or epochs[i + 1].start_offset > e.start_offset)

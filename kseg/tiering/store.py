@@ -156,6 +156,10 @@ class TieredStore:
         entry = self._remote_entry(directory, name)
         return None if entry is None or entry.remote is None else self.tier.open(entry.remote.path)
 
+    def directory_of(self, partition: TierPartition) -> str:
+        """Where a partition shows itself in a tier without local files."""
+        return next(directory for directory, found in self._partition_dirs.items() if found == partition)
+
     # -- what the tier adds --------------------------------------------------------------------------------------------
 
     def _local_entries(self, path: str) -> tuple[Entries, StorageError | None]:

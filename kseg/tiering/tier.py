@@ -17,7 +17,7 @@ import urllib.parse
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kseg.errors import FormatError, LogError, OptionError, StorageError, TruncatedError
@@ -38,6 +38,7 @@ from kseg.tiering.layout import (
     parse_plain_dir,
 )
 from kseg.tiering.manifest import MAX_MANIFEST_BYTES, SegmentManifest, Slice
+from kseg.tiering.marks import MAX_MARK_BYTES, Mark, hidden_ids, is_mark
 from kseg.tiering.segments import RemoteSegment
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,11 @@ THREADS: Final = 16  # that fetch manifests
 _OBJECT_NAME = re.compile(r"[0-9]{20,}-[A-Za-z0-9_-]{22}\.[a-z_-]+")
 _SECRETS = re.compile(r"key|secret|token|password|signature|\bsig\b", re.IGNORECASE)
 _FSCK_HINT: Final = "'kseg fsck' lists what a tier lacks"
+
+
+Uploads = dict[RemoteName, dict[Part, Entry]]
+Segments = list[RemoteSegment]
+Marks = list[Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +171,52 @@ class Tier:
 
     def segments(self, partition: TierPartition) -> list[RemoteSegment]:
         """The complete uploads of a partition, by name; what lacks its manifest or an index is none."""
+        entries = [entry for entry in self.store.list(partition.directory) if not entry.is_dir]
+        try:
+            marks = [self._mark(posixpath.join(partition.directory, e.name)) for e in entries if is_mark(e.name)]
+        except StorageError as error:
+            if not error.missing:
+                raise
+            return self.segments(partition)  # swept since it was listed, and with it what it was about
         uploads: dict[RemoteName, dict[Part, Entry]] = {}
-        for entry in self.store.list(partition.directory):
-            parsed = None if entry.is_dir else parse_object(partition.place, entry.name)
+        for entry in entries:
+            parsed = parse_object(partition.place, entry.name)
             if parsed is not None:
                 uploads.setdefault(parsed[0], {})[parsed[1]] = entry
-        if partition.place.layout == "plain":
-            needed = {PlainPart.LOG, PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX}
-            complete = {name: parts for name, parts in uploads.items() if needed <= parts.keys()}
-            return [_plain_segment(name, partition.directory, parts) for name, parts in sorted(complete.items())]
+        hidden = hidden_ids(marks)
+        found = (
+            self._plain(partition, uploads)
+            if partition.place.layout == "plain"
+            else self._chunked(partition, uploads, hidden)
+        )
+        return [replace(segment, is_retired=segment.name.segment_id in hidden) for segment in found]
+
+    def _mark(self, path: str) -> Mark:
+        return Mark.parse(path.rpartition("/")[2], self.store.read(path, MAX_MARK_BYTES), path)
+
+    def _plain(self, partition: TierPartition, uploads: Uploads) -> Segments:
+        needed = {PlainPart.LOG, PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX}
+        complete = {name: parts for name, parts in uploads.items() if needed <= parts.keys()}
+        return [_plain_segment(name, partition.directory, parts) for name, parts in sorted(complete.items())]
+
+    def _chunked(self, partition: TierPartition, uploads: Uploads, hidden: frozenset[str]) -> Segments:
         complete = {name: parts for name, parts in uploads.items() if ChunkedPart.MANIFEST in parts}
-        paths = {name: posixpath.join(partition.directory, name.stem) for name in complete}
-        jobs = [(paths[name], parts[ChunkedPart.MANIFEST]) for name, parts in complete.items()]
-        with ThreadPoolExecutor(min(max(len(jobs), 1), THREADS)) as pool:
-            manifests = dict(zip(complete, pool.map(lambda job: self._manifest(*job), jobs), strict=True))
+
+        def fetch(name: RemoteName) -> SegmentManifest | None:
+            stem = posixpath.join(partition.directory, name.stem)
+            try:
+                return self._manifest(stem, complete[name][ChunkedPart.MANIFEST])
+            except StorageError as error:
+                if not error.missing or name.segment_id not in hidden:
+                    raise
+                return None  # a retired one may be swept at any time
+
+        with ThreadPoolExecutor(min(max(len(complete), 1), THREADS)) as pool:
+            manifests = dict(zip(complete, pool.map(fetch, complete), strict=True))
         return [
-            _chunked_segment(name, partition.directory, manifests[name], complete[name][ChunkedPart.MANIFEST])
-            for name in sorted(complete)
+            _chunked_segment(name, partition.directory, manifest, complete[name][ChunkedPart.MANIFEST])
+            for name, manifest in sorted(manifests.items(), key=lambda item: item[0])
+            if manifest is not None
         ]
 
     def leader_epochs(self, segment: RemoteSegment) -> tuple[EpochStart, ...]:
@@ -190,6 +225,10 @@ class Tier:
             return ()
         path = posixpath.join(segment.directory, segment.name.stem + PlainPart.LEADER_EPOCHS.value)
         return LeaderEpochs.parse(self.read(path), path).entries
+
+    def manifest(self, segment: RemoteSegment) -> SegmentManifest:
+        """The manifest of a segment in the `chunked` layout."""
+        return self._manifest(posixpath.join(segment.directory, segment.name.stem))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

@@ -96,11 +96,29 @@ def upload_segment(task: UploadTask) -> Uploaded:
     segment = find_segment(log, task.record.start_offset)
     if segment.size != task.record.size:
         raise StorageError(f"{segment.size} bytes, {task.record.size} were expected", path=segment.path)
-    parts = read_parts(log, segment, task.next_base)
-    tier = task.options.open()
-    if task.options.layout == "plain":
-        return _upload_plain(tier, segment.path, parts, task)
-    return _upload_chunked(tier, segment.path, parts, task)
+    return upload_files(MadeSegment(segment.path, read_parts(log, segment, task.next_base), task))
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSegment:
+    """A log file and the parts that go with it, checked, and what is to be done with them."""
+
+    path: str
+    parts: SegmentParts
+    task: UploadTask
+
+
+def upload_files(made: MadeSegment) -> Uploaded:
+    """Copy a segment whose parts are known; the manifest of `chunked` is left to whoever publishes it.
+
+    Raises:
+        FormatError: The copy that was read back is damaged.
+        StorageError: A file or the tier failed, again and again.
+    """
+    tier = made.task.options.open()
+    if made.task.options.layout == "plain":
+        return _upload_plain(tier, made.path, made.parts, made.task)
+    return _upload_chunked(tier, made.path, made.parts, made.task)
 
 
 def _upload_plain(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:

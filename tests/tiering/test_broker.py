@@ -103,6 +103,24 @@ def test_a_broker_serves_it_from_the_first_offset_on(offloaded):
                 assert served[-1].value == b"new"
 
 
+def test_a_broker_serves_what_an_erasure_has_left(offloaded):
+    broker, written, report = offloaded
+    keys = [b"3", b"51", b"52", b"160"]
+    erased = kseg.compaction.erase(broker.data_dir, remote=report.remote, keys=keys, metadata=broker.data_dir)
+    assert (erased.failed, erased.refusals, erased.left) == ((), (), 0)
+    assert erased.records == sum(row.key in keys for rows, _ in written.values() for row in rows)
+    assert len(erased.lingering) == 3 * len(written)
+    with broker:
+        for (topic, partition), (rows, committed) in written.items():
+            broker.produce(topic, [{"value": b"newer", "key": b"newer"}], partition)
+            for isolation, expected in ((False, rows), (True, committed)):
+                served = broker.consume(topic, partition, committed=isolation, start=0)
+                assert [(row.offset, row.key, row.value) for row in served if not row.key.startswith(b"new")] == [
+                    (row.offset, row.key, row.value) for row in expected if row.key not in keys
+                ]
+                assert served[-1].value == b"newer"
+
+
 def test_records_are_written_to_a_live_cluster(broker_factory, tmp_path):
     """From a backup, while the cluster runs; the cluster itself must not copy meanwhile."""
     remote = tmp_path / "remote"

@@ -1,0 +1,59 @@
+"""Arguments of the verbs that rewrite what is in a tier."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from kseg.cli.common import parse_count
+from kseg.cli.tier_args import key_files
+from kseg.compaction.remote import RemoteOptions
+from kseg.tiering.retirement import GRACE_MS
+
+
+def add_remote_job(parser: argparse.ArgumentParser) -> None:
+    """Declare the tier, who is told of changes there, and how long old objects stay."""
+    tier = parser.add_argument_group("a tier")
+    tier.add_argument("--remote", metavar="URI", help="the tier that holds segments of these partitions, rewritten too")
+    tier.add_argument(
+        "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
+    )
+    tier.add_argument(
+        "--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys, of segments that are encrypted"
+    )
+    tier.add_argument(
+        "--allow-shared-keys", action="store_true", help="take key files that others than their owner can read"
+    )
+    tier.add_argument(
+        "--remote-metadata",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
+    )
+    tier.add_argument(
+        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
+    )
+    tier.add_argument("--bootstrap-server", metavar="HOST:PORT", help="tell this live cluster instead")
+    tier.add_argument(
+        "--grace-ms",
+        metavar="MS",
+        type=parse_count,
+        default=GRACE_MS,
+        help="how long objects of segments that were retired stay; 0: those of this run go now (default: 24 hours)",
+    )
+    tier.add_argument("--staging", metavar="DIR", help="for new segments until they are uploaded (default: temporary)")
+
+
+def remote_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """What `erase` and `compact` take of these."""
+    options = RemoteOptions(
+        keys=args.remote_keys,
+        allow_shared_keys=args.allow_shared_keys,
+        remote_metadata=args.remote_metadata,
+        remote_metadata_partitions=args.remote_metadata_partitions,
+        bootstrap_server=args.bootstrap_server,
+        grace_ms=args.grace_ms,
+        staging=args.staging,
+    )
+    return {"remote": args.remote, "archive": args.archive, "remote_options": options}

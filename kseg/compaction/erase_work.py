@@ -1,0 +1,78 @@
+"""The tasks of an erasure, in threads or on Spark: the same for local segments and for those in a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kseg.compaction.config import CleanerConfig
+from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment
+from kseg.compaction.matching import Search
+from kseg.compaction.pieces import portable
+from kseg.errors import JobError, KsegError
+from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.segment import Segment
+from kseg.log.staging import write_nonce
+from kseg.progress import SILENT, Progress
+from kseg.runner import run_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """The work on one segment; a class, so that Spark can send the caller's predicate along."""
+
+    search: Search
+
+    def count(self, segment: Segment) -> int:
+        """How many records are meant."""
+        return count_matches(segment, self.search)
+
+    def erase(self, task: EraseTask) -> SegmentErasure:
+        """Write what is left."""
+        return erase_segment(task, self.search)
+
+
+@dataclass(frozen=True, slots=True)
+class EraseWork:
+    """What is looked for, and who looks."""
+
+    search: Search
+    spark: Any = None
+    workers: int | None = None
+    progress: Progress = SILENT
+
+    def count(self, segments: Sequence[Segment]) -> list[int]:
+        """Records that are meant, by segment.
+
+        Raises:
+            FormatError: A batch is damaged.
+        """
+        tasks = [portable(segment) for segment in segments]
+        sizes = [segment.size for segment in tasks]
+        return self._run(_Tasks(self.search).count, tasks, weights=sizes, progress=self.progress)
+
+    def erase(self, segments: Sequence[tuple[Segment, Keeping]], folder: Path, target: Path) -> list[SegmentErasure]:
+        """Write what is left of segments into `.cleaned` files in `target`, and read them again.
+
+        Args:
+            folder: Where tasks prove that they see the driver's disk.
+        """
+        interval, nonce = CleanerConfig().index_interval_bytes, write_nonce(folder)
+        tasks = [
+            EraseTask(portable(segment), keeping, interval, folder, nonce, target) for segment, keeping in segments
+        ]
+        erased: list[SegmentErasure] = self._run(_Tasks(self.search).erase, tasks)
+        for done in erased:
+            path = target / segment_file_name(done.base_offset, FileKind.LOG, FileState.CLEANED)
+            if digest(path) != done.digest_after:
+                raise JobError("a task's file is not what the task wrote", path=str(path))
+        return erased
+
+    def _run(self, work: Any, tasks: list[Any], **options: Any) -> list[Any]:
+        results = run_tasks(work, tasks, spark=self.spark, workers=self.workers, **options)
+        for result in results:
+            if isinstance(result, KsegError):
+                raise result
+        return results

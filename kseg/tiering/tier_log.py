@@ -1,0 +1,150 @@
+"""What a tier holds of one partition: the segments that are its log, and other uploads that are still there.
+
+Jobs that change a tier work on this and not on a `Log`: a log over both tiers shows no copies of local segments, and
+nobody's log shows what was retired; both hold records all the same.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kseg.errors import OptionError
+from kseg.index.epoch import EpochStart
+from kseg.log.names import FileKind, segment_file_name
+from kseg.log.segment import Segment
+from kseg.storage import Entry, LocalStore, RemoteCopy
+from kseg.tiering.layout import Layout, PlainPart, RemoteName
+from kseg.tiering.metadata_records import SegmentRecord
+from kseg.tiering.metadata_topic import KnownSegment
+from kseg.tiering.segments import RemoteSegment, choose_segments
+from kseg.tiering.store import TieredStore
+from kseg.tiering.tier import Tier, TierPartition
+from kseg.tiering.upload import remote_name
+
+_KINDS: Final = {
+    PlainPart.OFFSET_INDEX: FileKind.OFFSET_INDEX,
+    PlainPart.TIME_INDEX: FileKind.TIME_INDEX,
+    PlainPart.TXN_INDEX: FileKind.TXN_INDEX,
+}
+_NOBODY: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@dataclass(frozen=True, slots=True)
+class TierLog:
+    """The complete uploads of a partition, by offset.
+
+    Attributes:
+        current: Those that are the log.
+        others: Those that are not, or not any more: retired, superseded by another upload, or not known to the cluster.
+    """
+
+    tier: Tier
+    place: TierPartition
+    current: tuple[RemoteSegment, ...]
+    others: tuple[RemoteSegment, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """How the objects look."""
+        return self.place.place.layout
+
+    def segment(self, upload: RemoteSegment) -> Segment:
+        """An upload, to be read where it is.
+
+        Where it ends its batches tell, and not what is known of it: the offsets at its end may have no records.
+        """
+        stem = posixpath.join(upload.directory, upload.name.stem)
+        base = upload.start_offset
+        log = segment_file_name(base, FileKind.LOG)
+        copy = RemoteCopy(stem + PlainPart.LOG.value, None, upload.max_timestamp)
+        files = {FileKind.LOG: Entry(log, upload.size, upload.mtime_ms, False, copy)}
+        for part, kind in _KINDS.items():
+            if part in upload.sidecars:
+                copy = RemoteCopy(stem + part.value)
+                files[kind] = Entry(segment_file_name(base, kind), upload.sidecars[part], upload.mtime_ms, False, copy)
+        store = TieredStore(self.tier, None)
+        return Segment(store, upload.directory, base, files, ceiling=upload.next_offset)
+
+    def keys_of(self, upload: RemoteSegment) -> list[str]:
+        """The paths of the objects of an upload, as the store lists them."""
+        names = (entry.name for entry in self.tier.store.list(upload.directory) if not entry.is_dir)
+        return [posixpath.join(upload.directory, name) for name in names if name.startswith(upload.name.stem + ".")]
+
+
+def known_segments(records: Mapping[str, SegmentRecord]) -> dict[str, KnownSegment]:
+    """What the records of a metadata topic say, in the form that tells a log's segments from others."""
+    return {
+        segment_id: KnownSegment(
+            remote_name(told),
+            told.end_offset,
+            told.max_timestamp_ms,
+            told.size,
+            told.epochs,
+            told.event_timestamp_ms,
+            told.state,
+            told.txn_index_empty,
+            told.broker_id,
+        )
+        for segment_id, told in records.items()
+    }
+
+
+def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, KnownSegment] | None) -> TierLog:
+    """List a partition of a tier.
+
+    Args:
+        known: What the cluster's metadata says of the partition; None where there is no cluster.
+    """
+    found = tier.segments(place)
+    current = current_segments(tier, found, known)
+    ids = {segment.name.segment_id for segment in current}
+    others = tuple(segment for segment in found if segment.name.segment_id not in ids)
+    return TierLog(tier, place, tuple(current), others)
+
+
+def current_segments(
+    tier: Tier, found: Sequence[RemoteSegment], known: Mapping[str, KnownSegment] | None
+) -> list[RemoteSegment]:
+    """The uploads that are the log, where no local log is at hand: the newest leader epochs are its lineage."""
+
+    def lineage() -> tuple[EpochStart, ...]:
+        return max((tier.leader_epochs(segment) for segment in found), key=_newest, default=())
+
+    return choose_segments(found, known, lineage=lineage, epochs_of=lambda s: s.leader_epochs or tier.leader_epochs(s))
+
+
+def _newest(epochs: tuple[EpochStart, ...]) -> tuple[int, int]:
+    return (epochs[-1].epoch, epochs[-1].start_offset) if epochs else (-1, -1)
+
+
+def root_of(tier: Tier, place: TierPartition) -> str:
+    """The URI below which `RemoteName.key` names the objects of a partition.
+
+    Raises:
+        OptionError: The prefix is glued to the topic's name.
+    """
+    where = place.place
+    inside = RemoteName(where.topic, where.partition, where.topic_id, 0, _NOBODY).directory(where.layout)
+    root, directory = tier.root.rstrip("/"), place.directory
+    base = directory.removesuffix("/" + inside)
+    if base == directory:
+        raise OptionError(
+            "the prefix of this tier is glued to the topic's name: its objects are read, not rewritten",
+            path=tier.uri,
+            hint="give a prefix that ends with a slash",
+        )
+    if isinstance(tier.store, LocalStore):
+        return base
+    parts = urllib.parse.urlsplit(tier.uri)
+    path = parts.path.rstrip("/")
+    if base.startswith(root):
+        path += base[len(root) :]
+    elif root.startswith(base) and path.endswith(root[len(base) :]):
+        path = path.removesuffix(root[len(base) :])
+    else:
+        raise OptionError("give the URI of the tier's root, not of a part of it", path=tier.uri)
+    return urllib.parse.urlunsplit(parts._replace(path=path))
