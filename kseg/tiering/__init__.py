@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from kseg.tiering.offload_report import OffloadReport
     from kseg.tiering.restore_job import restore
     from kseg.tiering.restore_report import RestoreReport
+    from kseg.tiering.rewrap_job import rewrap
+    from kseg.tiering.rewrap_report import RewrapReport
 
-__all__ = ["FsckReport", "OffloadReport", "RestoreReport", "fsck", "offload", "restore"]
+__all__ = ["FsckReport", "OffloadReport", "RestoreReport", "RewrapReport", "fsck", "offload", "restore", "rewrap"]
 
 _HOMES = {
     "FsckReport": "kseg.tiering.fsck_report",
     "OffloadReport": "kseg.tiering.offload_report",
     "RestoreReport": "kseg.tiering.restore_report",
+    "RewrapReport": "kseg.tiering.rewrap_report",
     "fsck": "kseg.tiering.fsck_job",
     "offload": "kseg.tiering.offload_job",
     "restore": "kseg.tiering.restore_job",
+    "rewrap": "kseg.tiering.rewrap_job",
 }
 
 

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     OVERLAP = "overlap"
     GAP = "gap"
     STRANGER = "stranger"
+    REWRAP = "rewrap"
 
     @property
     def is_damage(self) -> bool:
