@@ -26,7 +26,7 @@ from kseg.errors import (
 from kseg.types import Codec, OffsetRange, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
-    from kseg import compaction, tiering
+    from kseg import compaction, offsets, tiering
     from kseg.compaction.config import CleanerConfig
     from kseg.datasource import schema_registry
     from kseg.datasource.scan import scan
@@ -81,6 +81,7 @@ __all__ = [
     "compaction",
     "create_log",
     "export",
+    "offsets",
     "open_dir",
     "open_log",
     "recover",
@@ -109,6 +110,7 @@ _HOMES = {
     "compaction": "kseg",
     "create_log": "kseg.log.writer",
     "export": "kseg.exporting.job",
+    "offsets": "kseg",
     "open_dir": "kseg.tiering.reading",
     "open_log": "kseg.tiering.reading",
     "recover": "kseg.recovery.job",

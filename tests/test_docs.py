@@ -1,7 +1,8 @@
 """The documentation runs: every code block of README.md, CONTRIBUTING.md and docs/ is executed as it stands.
 
 Blocks of a page run in order, in a folder where `data/` is a copy of golden/before, and for tiers `broker/` and
-`bucket/` are what a broker kept and what it moved away, `secret-bucket/` the same for the key in `private.pem`:
+`bucket/` are what a broker kept and what it moved away, `secret-bucket/` the same for the key in `private.pem`, and
+`private2.pem` is another key:
 
 | block     | what happens                                                                                          |
 |-----------|-------------------------------------------------------------------------------------------------------|
@@ -30,6 +31,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from Crypto.PublicKey import RSA
 from pyspark.sql import SparkSession
 
 import kseg
@@ -85,7 +87,9 @@ def folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     shutil.copytree(golden / "aiven" / "compressed" / "remote", tmp_path / "bucket")
     shutil.copytree(golden / "aiven" / "encrypted" / "remote", tmp_path / "secret-bucket")
     shutil.copy(golden / "aiven" / "encrypted" / "keys" / "private.pem", tmp_path)
-    (tmp_path / "private.pem").chmod(0o600)
+    (tmp_path / "private2.pem").write_bytes(RSA.generate(2048).export_key(pkcs=8))
+    for name in ("private.pem", "private2.pem"):
+        (tmp_path / name).chmod(0o600)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("kseg.cli.progress.SECONDS_BETWEEN_LINES", float("inf"))  # a slow machine shows the same

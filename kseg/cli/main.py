@@ -24,6 +24,8 @@ VERBS: Final = {
     "erase": "take records with some keys out of the files for good, with a proof",
     "offload": "copy sealed segments to a tier in an object store",
     "restore": "bring segments back from a tier into a log directory",
+    "rewrap": "wrap the data keys of an encrypted tier with another key pair",
+    "offsets": "show where consumer groups stand, export it, or reset it on a stopped cluster",
     "fsck": "check what a tier holds: orphans, missing objects, gaps",
     "export": "write topics as Parquet; a second run adds what is new",
     "verify": "look for every kind of damage in a log, and compare copies of it",

@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic-id", metavar="ID", help="which topic, where the tier has several of one name")
     parser.add_argument("--metadata", metavar="DIR", help="a log directory with __remote_log_metadata")
     parser.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
+    parser.add_argument(
+        "--offsets", metavar="FILE", help="commit what groups had committed: a file of 'kseg offsets --export'"
+    )
+    parser.add_argument(
+        "--offsets-partitions", metavar="N", type=parse_count, help="of __consumer_offsets, where no metadata log tells"
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing, and show what would be restored")
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
     add_json(parser)
@@ -49,6 +55,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
         topic_id=args.topic_id,
         metadata=args.metadata,
         keys=args.remote_keys,
+        offsets=args.offsets,
+        offsets_partitions=args.offsets_partitions,
         dry_run=args.dry_run,
         workers=args.workers or None,
         progress=for_people(quiet=args.json),

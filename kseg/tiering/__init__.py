@@ -17,27 +17,33 @@ if TYPE_CHECKING:
     from kseg.tiering.restore_report import RestoreReport
     from kseg.tiering.retain_job import retain
     from kseg.tiering.retain_report import TierRetentionReport
+    from kseg.tiering.rewrap_job import rewrap
+    from kseg.tiering.rewrap_report import RewrapReport
 
 __all__ = [
     "FsckReport",
     "OffloadReport",
     "RestoreReport",
+    "RewrapReport",
     "TierRetentionReport",
     "fsck",
     "offload",
     "restore",
     "retain",
+    "rewrap",
 ]
 
 _HOMES = {
     "FsckReport": "kseg.tiering.fsck_report",
     "OffloadReport": "kseg.tiering.offload_report",
     "RestoreReport": "kseg.tiering.restore_report",
+    "RewrapReport": "kseg.tiering.rewrap_report",
     "TierRetentionReport": "kseg.tiering.retain_report",
     "fsck": "kseg.tiering.fsck_job",
     "offload": "kseg.tiering.offload_job",
     "restore": "kseg.tiering.restore_job",
     "retain": "kseg.tiering.retain_job",
+    "rewrap": "kseg.tiering.rewrap_job",
 }
 
 

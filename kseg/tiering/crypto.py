@@ -80,13 +80,13 @@ class SegmentCipher:
     def wrap(self, key_id: str, public_key_file: str | os.PathLike[str]) -> EncryptionMetadata:
         """The data key, wrapped with a public key, for the manifest."""
         path = os.fspath(public_key_file)
-        key = _import_key(read_key_file(path, allow_shared=True), path)
+        return self._wrapped(key_id, _import_key(read_key_file(path, allow_shared=True), path), path)
+
+    def _wrapped(self, key_id: str, key: Any, path: str) -> EncryptionMetadata:
         try:
             wrapped = _oaep(key).encrypt(self._key)
         except ValueError:
-            raise OptionError(
-                "the RSA key is too short; use 2048 bits or more", path=os.fspath(public_key_file)
-            ) from None
+            raise OptionError("the RSA key is too short; use 2048 bits or more", path=path) from None
         return EncryptionMetadata(key_id, wrapped, self.aad)
 
 
@@ -115,19 +115,14 @@ class KeyRing:
         Raises:
             OptionError: The key that is needed was not given, or does not fit.
         """
-        file = self.files.get(metadata.key_id)
-        if file is None:
+        if metadata.key_id not in self.files:
             known = ", ".join(sorted(self.files)) or "none"
             raise OptionError(
                 f"the segment is encrypted with key {metadata.key_id!r}; keys given: {known}",
                 path=path,
                 hint="give its private key file: keys={id: file}, remoteKeys or --remote-keys",
             )
-        key = self._keys.get(metadata.key_id)
-        if key is None:
-            key = self._keys[metadata.key_id] = _import_key(read_key_file(file, allow_shared=self.allow_shared), file)
-        if not key.has_private():
-            raise OptionError(f"key {metadata.key_id!r} must be a private key, this is a public one", path=file)
+        key, file = self._private(metadata.key_id)
         try:
             data_key = _oaep(key).decrypt(metadata.wrapped_key)
         except (ValueError, TypeError):
@@ -139,6 +134,31 @@ class KeyRing:
                 hint=f"{file} may be another pair's key",
             )
         return SegmentCipher(data_key, metadata.aad)
+
+    def wrap(self, cipher: SegmentCipher, key_id: str) -> EncryptionMetadata:
+        """A segment's data key, wrapped with the public half of a key pair.
+
+        The private half has to be here: with a public key alone nobody could prove that what was wrapped can be
+        unwrapped again.
+
+        Raises:
+            OptionError: There is no such key, or it is no private one.
+        """
+        if key_id not in self.files:
+            known = ", ".join(sorted(self.files)) or "none"
+            raise OptionError(f"no key {key_id!r} was given; keys given: {known}")
+        key, file = self._private(key_id, "a public key alone could not prove that what it wraps can be unwrapped")
+        return cipher._wrapped(key_id, key, file)
+
+    def _private(self, key_id: str, hint: str | None = None) -> tuple[Any, str]:
+        """A private key and its file."""
+        file = self.files[key_id]
+        key = self._keys.get(key_id)
+        if key is None:
+            key = self._keys[key_id] = _import_key(read_key_file(file, allow_shared=self.allow_shared), file)
+        if not key.has_private():
+            raise OptionError(f"key {key_id!r} must be a private key, this is a public one", path=file, hint=hint)
+        return key, file
 
 
 def _new_ring(files: dict[str, str], allow_shared: bool) -> KeyRing:

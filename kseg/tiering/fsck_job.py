@@ -19,7 +19,7 @@ from kseg.tiering.cleaned import NAME as CLEANED
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.fsck_checks import SegmentCheck, check_segment
 from kseg.tiering.fsck_report import Finding, FsckReport, Kind
-from kseg.tiering.layout import COMMIT_PARTS, ChunkedPart
+from kseg.tiering.layout import COMMIT_PARTS, ChunkedPart, kept_manifest
 from kseg.tiering.listing import RemoteObjects, group_objects, read_mark
 from kseg.tiering.marks import Mark, is_mark
 from kseg.tiering.metadata_records import TOPIC, metadata_partition
@@ -105,7 +105,13 @@ def fsck(
     retired = [*_retired(found_groups, marks, known)]
     unwanted = {found.segment_id for found in retired}
     groups = [group for group in found_groups if group.name.segment_id not in unwanted]
-    findings += [*retired, *_incomplete(groups, known), *_strangers(others)]
+    kept = {original: found for found in others if (original := kept_manifest(found.key)) is not None}
+    findings += [
+        *retired,
+        *_incomplete(groups, known, kept),
+        *_rewraps(groups, kept),
+        *_strangers(others, found_groups),
+    ]
     complete = [group for group in groups if not group.missing]
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()})
     checks = [SegmentCheck(remote, group, ring, deep, tier.retry) for group in complete]
@@ -151,7 +157,7 @@ def _finding(kind: Kind, group: RemoteObjects, text: str) -> Finding:
     return Finding(kind, name.topic, name.partition, name.start_offset, name.segment_id, text, keys, group.bytes)
 
 
-def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None) -> Iterator[Finding]:
+def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None, kept: Container[str]) -> Iterator[Finding]:
     for group in groups:
         if not group.missing:
             continue
@@ -160,6 +166,9 @@ def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None) -> I
         known = None if told is None else told.get(group.name.segment_id)
         if known is not None and known.state == STARTED:
             continue  # the metadata tells more of it
+        if group.layout == "chunked" and group.key(ChunkedPart.MANIFEST) in kept:
+            yield _finding(Kind.MISSING, group, f"no {parts}, but a copy that 'kseg rewrap' kept: run that again")
+            continue
         if COMMIT_PARTS[group.layout] in group.missing and (known is None or not known.is_finished):
             yield _finding(Kind.ORPHAN, group, f"an upload that did not end: no {parts}")
         else:
@@ -200,9 +209,19 @@ def _why(mark: Mark) -> str:
     return f"retired by {mark.reason}{by}; its objects go after the grace period"
 
 
-def _strangers(objects: Iterable[StoredObject]) -> Iterator[Finding]:
+def _rewraps(groups: Iterable[RemoteObjects], kept: Mapping[str, StoredObject]) -> Iterator[Finding]:
+    """Manifests that are kept beside their replacements: a run died before it had proved those."""
+    for group in groups:
+        found = kept.get(group.key(ChunkedPart.MANIFEST)) if group.layout == "chunked" else None
+        if found is not None and ChunkedPart.MANIFEST in group.parts:
+            finding = _finding(Kind.REWRAP, group, "a rewrap of its data key did not end: run 'kseg rewrap' again")
+            yield dataclasses.replace(finding, keys=(found.key,), bytes=found.size)
+
+
+def _strangers(objects: Iterable[StoredObject], groups: Iterable[RemoteObjects]) -> Iterator[Finding]:
+    manifests = {group.key(ChunkedPart.MANIFEST) for group in groups if group.layout == "chunked"}
     for found in objects:
-        if is_mark(found.key) or found.key.endswith("/" + CLEANED):
+        if is_mark(found.key) or found.key.endswith("/" + CLEANED) or kept_manifest(found.key) in manifests:
             continue
         text = f"{found.key} is no object of a segment"
         yield Finding(Kind.STRANGER, None, None, None, None, text, (found.key,), found.size)

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     GAP = "gap"
     STRANGER = "stranger"
     RETIRED = "retired"
+    REWRAP = "rewrap"
 
     @property
     def is_damage(self) -> bool:

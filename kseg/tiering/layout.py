@@ -47,6 +47,9 @@ class PlainPart(StrEnum):
     LEADER_EPOCHS = ".leader_epoch_checkpoint"
 
 
+KEPT_SUFFIX: Final = ".kseg-old"
+"""Of a manifest that is kept beside its replacement until that was proved; readers do not see such objects."""
+
 Part = ChunkedPart | PlainPart
 COMMIT_PARTS: Final[dict[Layout, Part]] = {"chunked": ChunkedPart.MANIFEST, "plain": PlainPart.LOG}
 """Uploaded last, and deleted first: without it an upload is not complete."""
@@ -156,3 +159,10 @@ def parse_key(key: str) -> tuple[str, RemoteName, Part] | None:
     if parsed is None:
         return None
     return "".join(f"{name}/" for name in names[:-3]), *parsed
+
+
+def kept_manifest(key: str) -> str | None:
+    """The key of the manifest that an object is the kept copy of; None where it is none."""
+    original = key.removesuffix(KEPT_SUFFIX)
+    parsed = parse_key(original) if original != key else None
+    return original if parsed is not None and parsed[2] is ChunkedPart.MANIFEST else None

@@ -17,8 +17,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kseg.errors import CorruptRecordError, FormatError, OptionError, UnsupportedError
@@ -28,6 +29,7 @@ from kseg.tiering.layout import RemoteName
 
 VERSION: Final = "1"
 MAX_MANIFEST_BYTES: Final = 64 << 20
+_DATA_KEY = re.compile(r'"dataKey"\s*:\s*(?P<value>"(?:[^"\\]|\\.)*")')
 _INDEX_NAMES: Final = ("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction")
 
 
@@ -139,6 +141,33 @@ class SegmentManifest:
         if self.metadata is not None:
             fields["remoteLogSegmentMetadata"] = _metadata_fields(self.metadata)
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+
+
+def replace_data_key(data: bytes, encryption: EncryptionMetadata, path: str | None = None) -> bytes:
+    """A manifest's bytes with another wrapped data key in them, and nothing else changed.
+
+    Raises:
+        CorruptRecordError: The manifest is broken, or does not tell one data key.
+    """
+    manifest = SegmentManifest.parse(data, path)
+    text = data.decode("utf-8")
+    found = [match for match in _DATA_KEY.finditer(text) if _is_data_key(match["value"], manifest.encryption)]
+    if len(found) != 1:
+        raise CorruptRecordError(f"the manifest holds its data key {len(found)} times", path=path)
+    value = json.dumps(f"{encryption.key_id}:{_base64(encryption.wrapped_key)}", ensure_ascii=False)
+    changed = (text[: found[0].start("value")] + value + text[found[0].end("value") :]).encode("utf-8")
+    if SegmentManifest.parse(changed, path) != replace(manifest, encryption=encryption):
+        raise CorruptRecordError("the data key in the manifest cannot be replaced alone", path=path)
+    return changed
+
+
+def _is_data_key(value: str, encryption: EncryptionMetadata | None) -> bool:
+    if encryption is None:
+        return False
+    try:
+        return _parse_encryption({"dataKey": json.loads(value), "aad": ""}).wrapped_key == encryption.wrapped_key
+    except (ValueError, FormatError, OptionError):
+        return False
 
 
 def _base64(data: bytes) -> str:

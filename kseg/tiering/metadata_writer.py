@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from kseg.errors import JobError, OptionError
 from kseg.log.logdir import open_dir
-from kseg.log.partition import Log, open_log
-from kseg.log.writer import append_to
+from kseg.log.partition import Log
+from kseg.settings.replicas import StoppedReplicas
 from kseg.settings.select import PathLike, Selection
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
-from kseg.types import TopicPartition
 
 _SECONDS: Final = 30.0
 
@@ -64,54 +63,31 @@ class StoppedTopic:
     """
 
     def __init__(self, logs: Iterable[Log], source: SettingsSource, partitions: int | None = None) -> None:
-        self._replicas: dict[int, list[Log]] = {}
-        for log in logs:
-            self._replicas.setdefault(log.partition, []).append(log)
-        self._source = source
-        known = None if source.image is None else source.image.topics.get(TOPIC)
-        self._partitions = partitions if known is None else len(known.partitions)
+        self._replicas = StoppedReplicas(TOPIC, logs, source, partitions)
 
     def refusal(self, topic_id: str, partition: int) -> str | None:
         """See MetadataTopic."""
-        if self._partitions is None:
+        if self._replicas.partitions is None:
             return (
                 f"it is not known how many partitions {TOPIC} has: give the metadata log, or their number, or archive"
             )
-        number = metadata_partition(topic_id, partition, self._partitions)
-        replicas = self._replicas.get(number, [])
-        if not replicas:
-            return f"{TOPIC}-{number}, which tells brokers of it, is in no directory that was given"
-        missing = self._source.check_replicas(TopicPartition(TOPIC, number), replicas, this_replica_only=False)
-        if missing is not None:
-            return f"{missing}; a record in some replicas only would be truncated away"
-        return _differences([open_log(log.directory) for log in replicas])
+        return self._replicas.refusal(self._number(topic_id, partition))
 
     def _number(self, topic_id: str, partition: int) -> int:
-        assert self._partitions is not None
-        return metadata_partition(topic_id, partition, self._partitions)
+        assert self._replicas.partitions is not None
+        return metadata_partition(topic_id, partition, self._replicas.partitions)
 
     def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
         """See MetadataTopic."""
-        replica = self._replicas[self._number(topic_id, partition)][0]
-        return _of_partition(read_segment_records(open_log(replica.directory)), topic_id, partition)
+        replica = self._replicas.open(self._number(topic_id, partition))
+        return _of_partition(read_segment_records(replica), topic_id, partition)
 
     def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
         """See MetadataTopic."""
-        table = pa.table(
+        rows = pa.table(
             {"value": pa.array(values, pa.binary()), "timestamp": pa.array([now_ms] * len(values), pa.int64())}
         )
-        for log in self._replicas[self._number(topic_id, partition)]:
-            with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
-                writer.append(table)
-
-
-def _differences(replicas: Sequence[Log]) -> str | None:
-    """Why replicas are not the same log: one of them would be truncated to another when the cluster starts."""
-    ends = {(log.end_offset, tuple(log.leader_epochs())) for log in replicas}
-    if len(ends) == 1:
-        return None
-    places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)
-    return f"replicas of {TOPIC} differ ({places}): start the cluster, let it catch up, and stop it again"
+        self._replicas.append(self._number(topic_id, partition), rows, now_ms=now_ms)
 
 
 class LiveTopic:

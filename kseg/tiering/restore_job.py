@@ -12,6 +12,9 @@ from kseg.errors import JobError, KsegError, LockedError, LogError, OptionError
 from kseg.index.epoch import LeaderEpochs
 from kseg.log.names import partition_dir_name
 from kseg.log.writer_place import make_log_dir
+from kseg.offsets.entries import OffsetEntry, read_entries
+from kseg.offsets.report import ResetReport
+from kseg.offsets.reset_job import reset
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.settings.values import Refusal
@@ -49,6 +52,8 @@ def restore(
     metadata: PathLike | None = None,
     keys: Mapping[str, PathLike] | None = None,
     allow_shared_keys: bool = False,
+    offsets: PathLike | None = None,
+    offsets_partitions: int | None = None,
     retry: RetryPolicy | None = None,
     dry_run: bool = False,
     workers: int | None = None,
@@ -71,6 +76,10 @@ def restore(
         metadata: A log directory with `__remote_log_metadata`, which tells what is valid of what overlaps.
         keys: Files of private keys by id, for encrypted segments.
         allow_shared_keys: Take key files that others can read.
+        offsets: A file that `kseg.offsets.export` wrote: what groups had committed for the partitions that are
+            restored is committed in `path`, which has to hold `__consumer_offsets`. What is behind a restored log's
+            end becomes that end.
+        offsets_partitions: How many partitions `__consumer_offsets` has, where no metadata log in `path` tells.
         dry_run: Change nothing, and report what would be restored.
         workers: Threads; by default one per core.
 
@@ -82,6 +91,7 @@ def restore(
     if not isinstance(open_store(path)[0], LocalStore):
         raise OptionError(f"segments are restored to a local directory, not to {os.fspath(path)!r}")
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
+    groups = None if offsets is None else read_entries(offsets)
     tier = Tier(check_remote(remote), ring)
     image = None if metadata is None else read_metadata(*open_store(metadata))
     wanted = None if topics is None else frozenset(topics)
@@ -97,6 +107,8 @@ def restore(
         raise OptionError(f"{remote} holds nothing that was asked for")
     for place in job.without_doubles(found):
         job.take(place)
+    if groups is not None:
+        job.take_groups(groups, offsets_partitions)
     return job.report(time.monotonic() - began)
 
 
@@ -115,6 +127,7 @@ class _Job:
     progress: Progress
     done: list[PartitionRestore] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    groups: ResetReport | None = None
 
     def without_doubles(self, found: list[TierPartition]) -> list[TierPartition]:
         """One place for each partition; where there are several, it is refused."""
@@ -143,6 +156,19 @@ class _Job:
         self.done.append(
             PartitionRestore(name.topic, name.partition, place.place.topic_id, str(directory), restored, error)
         )
+
+    def take_groups(self, entries: Iterable[OffsetEntry], partitions: int | None) -> None:
+        """Commit where groups stood in the partitions that are here now."""
+        here = {(found.topic, found.partition) for found in self.done if found.error is None}
+        wanted = [entry for entry in entries if (entry.topic, entry.partition) in here]
+        try:
+            self.groups = reset(self.path, wanted, offsets_partitions=partitions, dry_run=self.dry_run)
+        except LockedError:
+            raise
+        except KsegError as error:  # the segments are back all the same
+            self.refusals.append(Refusal("consumer groups", str(error)))
+            return
+        self.refusals += self.groups.refusals
 
     def _choose(self, place: TierPartition, directory: Path) -> list[RemoteSegment]:
         known = None if self.image is None else self.image.of(place.place.topic_id, place.place.partition)
@@ -198,6 +224,7 @@ class _Job:
             len(segments),
             sum(segment.bytes for segment in segments),
             seconds,
+            self.groups,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kseg.offsets.report import ResetReport
 from kseg.reports import Report
 from kseg.settings.values import Refusal
 from kseg.tables import Column, format_size, format_table
@@ -45,7 +46,7 @@ class PartitionRestore:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport(Report):
-    """What `kseg.tiering.restore` did."""
+    """What `kseg.tiering.restore` did; `offsets` where consumer groups were taken along."""
 
     dry_run: bool
     remote: str
@@ -54,6 +55,7 @@ class RestoreReport(Report):
     segments: int
     log_bytes: int
     seconds: float
+    offsets: ResetReport | None = None
 
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
@@ -75,4 +77,5 @@ class RestoreReport(Report):
         summary = f"{self.segments} segment{'' if self.segments == 1 else 's'} of {len(rows)} "
         summary += f"partition{'' if len(rows) == 1 else 's'} {verb}, {format_size(self.log_bytes)}"
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
-        return [*table, summary, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]
+        groups = [] if self.offsets is None else self.offsets.written_lines(width)
+        return [*table, summary, *groups, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]

@@ -11,6 +11,8 @@ import pytest
 import kseg
 from kseg.errors import OptionError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
+from kseg.offsets import OffsetEntry
+from kseg.offsets.entries import format_entries
 from kseg.storage import LocalStore
 from kseg.tiering import restore
 from kseg.types import TopicPartition
@@ -132,3 +134,26 @@ def test_every_operation_can_fail(tmp_path, folder, tier, monkeypatch):
 def rows_of_all(folder, tier, tmp_path):
     restore(str(tier), tmp_path / "all")
     return rows(tmp_path / "all" / "a-0") + rows(folder / "a-0")
+
+
+def test_consumer_groups_come_along(tmp_path):
+    """What they had committed behind the end of what came back becomes that end."""
+    folder, tier, new = make_cluster(tmp_path / "data"), tmp_path / "tier", tmp_path / "new"
+    run(folder, tier, archive=True)
+    stood = [("far", "a", 0, 39), ("near", "a", 0, 12), ("near", "elsewhere", 0, 3)]
+    file = tmp_path / "groups.jsonl"
+    file.write_bytes(format_entries(OffsetEntry(*place) for place in stood))
+    report = restore(str(tier), new, offsets=file, offsets_partitions=1)
+    assert [refusal.subject for refusal in report.refusals] == ["consumer groups"]  # they have no place there
+    assert rows(new / "a-0") == [row for row in rows(folder / "a-0") if row.offset < 30]
+    with kseg.create_log(new / "__consumer_offsets-0"):
+        pass
+    report = restore(str(tier), new, offsets=file, offsets_partitions=1)
+    assert report.refusals == ()
+    assert [(found.entry.place, found.entry.offset, found.note is None) for found in report.offsets.offsets] == [
+        (("far", "a", 0), 30, False),
+        (("near", "a", 0), 12, True),
+    ]
+    assert "2 offsets of 2 groups written" in str(report)
+    standing = {found.entry.place: found.lag for found in kseg.offsets.read(new).offsets}
+    assert standing == {("far", "a", 0): 0, ("near", "a", 0): 18}

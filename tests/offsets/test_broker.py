@@ -1,0 +1,102 @@
+"""A real broker starts on offsets that kseg wrote: its groups stand there, and their consumers begin there."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import kseg
+from kseg.offsets import OffsetEntry
+from tests.cli.calls import call
+
+SECONDS = 30
+COUNT = 50
+
+
+def consumer(broker, group, **config):
+    return Consumer({
+        "bootstrap.servers": broker.address,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        **config,
+    })  # fmt: skip
+
+
+def commit(broker, group, offsets):
+    client = consumer(broker, group)
+    client.commit(offsets=[TopicPartition("orders", p, o) for p, o in offsets.items()], asynchronous=False)
+    client.close()
+
+
+def standing(broker, group):
+    """As kafka-consumer-groups asks for it."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    deadline = time.monotonic() + SECONDS
+    while True:
+        (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        try:
+            found = answer.result(SECONDS).topic_partitions
+            break
+        except KafkaException as error:  # a coordinator that has just started
+            if not error.args[0].retriable() and "load in progress" not in str(error):
+                raise
+            assert time.monotonic() < deadline, broker.log_tail()
+    return {tp.partition: (tp.offset, tp.metadata or "") for tp in found}
+
+
+def first_offsets(broker, group, **config):
+    """Where the group's next consumer begins, by partition."""
+    client = consumer(broker, group, **config)
+    client.subscribe(["orders"])
+    first = {}
+    while len(first) < 2:
+        message = client.poll(SECONDS)
+        assert message is not None
+        assert message.error() is None, message.error()
+        first.setdefault(message.partition(), message.offset())
+    client.close()
+    return first
+
+
+@pytest.fixture(scope="module")
+def stopped(broker_factory):
+    """A broker that was stopped after groups had committed."""
+    broker = broker_factory(**{"offsets.topic.num.partitions": 5})
+    with broker:
+        broker.create_topic("orders", 2)
+        for partition in range(2):
+            broker.produce("orders", [{"value": b"%d" % i} for i in range(COUNT)], partition)
+        for group in ("moved", "kept"):
+            commit(broker, group, {0: 40, 1: 41})
+    return broker
+
+
+def test_a_broker_takes_what_kseg_wrote(stopped, tmp_path):
+    broker, file = stopped, tmp_path / "groups.jsonl"
+    assert call("offsets", broker.data_dir, "--export", file).status == 0
+    assert {found.entry.place: found.lag for found in kseg.offsets.read(broker.data_dir).offsets} == {
+        (group, "orders", partition): COUNT - 40 - partition for group in ("moved", "kept") for partition in range(2)
+    }
+    wishes = [OffsetEntry("moved", "orders", 0, 7, metadata="by kseg"), OffsetEntry("moved", "orders", 1, COUNT + 9)]
+    wishes += [OffsetEntry(group, "orders", partition, 20) for group in ("new", "newer") for partition in range(2)]
+    report = kseg.offsets.reset(broker.data_dir, wishes)  # the metadata log beside tells how many partitions
+    assert report.refusals == ()
+    assert [found.note for found in report.offsets if found.note] == ["the log's end: 59 is behind it"]
+    assert call("offsets", broker.data_dir, "--reset", "--to-earliest", "--group", "first", "--topic", "orders",
+                "--yes").status == 0  # fmt: skip
+    with broker:
+        broker.produce("orders", [{"value": b"more"}], 1)
+        assert standing(broker, "moved") == {0: (7, "by kseg"), 1: (COUNT, "")}
+        assert standing(broker, "kept") == {0: (40, ""), 1: (41, "")}
+        assert first_offsets(broker, "moved") == {0: 7, 1: COUNT}
+        assert first_offsets(broker, "first") == {0: 0, 1: 0}
+        assert first_offsets(broker, "newer", **{"group.protocol": "consumer"}) == {0: 20, 1: 20}
+        held = call("offsets", broker.data_dir, "--reset", file, "--yes")
+        assert (held.status, standing(broker, "new")) == (3, {0: (20, ""), 1: (20, "")})
+    assert call("offsets", broker.data_dir, "--reset", file, "--yes").status == 0
+    report = kseg.offsets.read(broker.data_dir, group="moved")
+    assert [found.entry.offset for found in report.offsets] == [40, 41]
