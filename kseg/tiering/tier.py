@@ -271,13 +271,14 @@ class Tier:
                 path=stem + ChunkedPart.INDEXES.value,
                 hint=_FSCK_HINT,
             )
-        try:
-            return {
-                stem + part.value: transform.restore_index(memoryview(stored)[place.position : place.end])
-                for part, place in _slices(manifest).items()
-            }
-        except FormatError as error:
-            raise error.with_context(path=stem + ChunkedPart.INDEXES.value) from None
+        found: dict[str, bytes] = {}
+        for part, place in _slices(manifest).items():
+            try:
+                found[stem + part.value] = transform.restore_index(memoryview(stored)[place.position : place.end])
+            except FormatError as error:
+                if stem + part.value == path:  # the others are not asked for
+                    raise error.with_context(path=stem + ChunkedPart.INDEXES.value) from None
+        return found
 
     def _open_part(self, stem: str, part: ChunkedPart) -> RandomFile:
         try:
