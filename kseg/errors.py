@@ -76,6 +76,13 @@ class CorruptRecordError(FormatError):
     """A batch or record contradicts itself: a length, a count, a varint."""
 
 
+class UnreadableError(CorruptRecordError):
+    """Bytes `[start, end)` of a file cannot be had from what is stored for them; those before were read."""
+
+    start: int = 0
+    end: int = 0
+
+
 class UnsupportedError(FormatError):
     """A magic, codec, version or feature that kseg (and Kafka) does not know, or a size above a limit."""
 

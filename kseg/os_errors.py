@@ -9,7 +9,12 @@ from collections.abc import Iterator
 
 from kseg.errors import StorageError
 
-_RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED})
+_RETRYABLE = frozenset(
+    {
+        *(errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED),
+        *(errno.EIO, errno.ESTALE, errno.EPIPE, errno.ENETUNREACH, errno.EHOSTUNREACH),  # of network file systems too
+    }
+)
 _PLAIN_MESSAGES = {
     errno.ENOENT: "no such file or directory",
     errno.EACCES: "permission denied",

@@ -2,7 +2,8 @@
 
 Two stores satisfy one Protocol: `LocalStore` reads plain paths with `preadv`; `ArrowStore` (in `storage_arrow`,
 imported when first needed) reads whatever `pyarrow.fs` knows by URI, such as s3://, gs:// and abfs://, and through
-fsspec what pyarrow does not know. Changing local files is the business of `kseg.durable`.
+fsspec what pyarrow does not know; its calls are tried again (`storage_retry`). Changing local files is the business of
+`kseg.durable`.
 """
 
 from __future__ import annotations
@@ -257,5 +258,7 @@ def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
             raise OptionError(f"{text}: a file URI names no host; write file:///path")
         return LocalStore(), urllib.parse.unquote(parts.path)
     from kseg.storage_arrow import open_arrow_store
+    from kseg.storage_retry import RetryingStore
 
-    return open_arrow_store(text, scheme.group(1))
+    store, path = open_arrow_store(text, scheme.group(1))
+    return RetryingStore(store), path

@@ -4,28 +4,70 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator
-from typing import Any, Self
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from kseg.errors import OptionError, StorageError
+from kseg.errors import KsegError, OptionError, StorageError
 from kseg.os_errors import storage_error
 from kseg.storage import Entries, Entry, Writable, byte_view
+
+CONNECT_S: Final = 5.0
+SILENCE_S: Final = 10.0
+"""How long a server may say nothing: pyarrow's own limits would wait more than a minute and a half for one call."""
+UNSENT_BYTES: Final = 64 << 20
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of a store that pyarrow knows
+_PACKAGES: Final = {"az": "adlfs", "adl": "adlfs", "gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs"}
+_HOPELESS: Final = re.compile(
+    r"ACCESS_DENIED|NO_SUCH_|INVALID_|SIGNATURE|MISSING_|UNRECOGNIZED_CLIENT|NOT_INITIALIZED|OPTED_OUT"  # S3
+    r"|PERMISSION_DENIED|UNAUTHENTICATED"  # Google
+    r"|AuthorizationFailure|AuthorizationPermissionMismatch|AuthenticationFailed|ContainerNotFound"  # Azure
+    r"|HTTP status (?!408|429)[34]\d\d|permission denied"
+)
+_FINAL: Final = (
+    *(FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError),
+    *(ValueError, TypeError, NotImplementedError, ImportError),
+)
+_SECRET: Final = re.compile(r"\b(sig|signature|token|secret|password|key)=[^&\s'\"]+", re.IGNORECASE)
+
+
+PathEntries = list[tuple[str, Entry]]
 
 
 @contextlib.contextmanager
 def arrow_errors(path: str) -> Iterator[None]:
-    """Turn what pyarrow and its stores raise inside into a StorageError that names `path`."""
+    """Turn what pyarrow and its stores raise inside into a StorageError that names `path`.
+
+    Clients of stores have errors of their own, which come through pyarrow as they are.
+    """
     try:
         yield
-    except StorageError:
+    except KsegError:
         raise
     except OSError as error:
-        raise storage_error(error, path) from error
+        found = storage_error(error, path)
+        found.message = _SECRET.sub(r"\1=...", found.message)
+        found.retryable = is_passing(error)
+        raise found from error
     except pa.ArrowException as error:
         raise StorageError(" ".join(str(error).split()), path=path) from error
+    except Exception as error:
+        text = _SECRET.sub(r"\1=...", " ".join(str(error).split()))
+        found = StorageError(f"{type(error).__name__}: {text}", path=path)
+        found.retryable = is_passing(error)
+        raise found from None  # its own text may hold a signed address
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a store's error can be gone at the next try: a server that is busy, or not reached."""
+    if isinstance(error, _FINAL):
+        return False
+    status = next((s for n in ("status_code", "status", "code") if isinstance(s := getattr(error, n, None), int)), 500)
+    is_refused = 300 <= status < 500 and status not in (408, 429)
+    return not is_refused and not _HOPELESS.search(str(error)) and "Credential" not in type(error).__name__
 
 
 def _entry(info: pafs.FileInfo) -> Entry:
@@ -121,6 +163,39 @@ class ArrowStore:
         entries = [_entry(info) for info in infos if info.base_name]
         return sorted(entries, key=lambda entry: entry.name)
 
+    def list_below(self, path: str) -> PathEntries:
+        """Paths of all files below a directory, each with what is there; none where there is no such directory."""
+        with arrow_errors(path):
+            infos = self.filesystem.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+        return [(info.path, _entry(info)) for info in infos if info.type == pafs.FileType.File]
+
+    def write(self, path: str, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write a file, in parts, with bounded memory; where that fails, nothing is left of it, as far as can be."""
+        unsent = 0
+        with arrow_errors(path):
+            stream = self.filesystem.open_output_stream(path, compression=None, buffer_size=0)
+        try:
+            with arrow_errors(path), stream:
+                for piece in pieces:
+                    stream.write(piece)
+                    unsent += len(piece)
+                    if unsent >= UNSENT_BYTES:  # pyarrow sends parts behind our back, and would keep all that wait
+                        stream.flush()
+                        unsent = 0
+        except KsegError:  # to close a stream, which is all that pyarrow offers, publishes what was sent
+            with contextlib.suppress(StorageError):
+                self.delete(path)
+            raise
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is no error."""
+        try:
+            with arrow_errors(path):
+                self.filesystem.delete_file(path)
+        except StorageError as error:
+            if self.stat(path) is not None:
+                raise error
+
     def stat(self, path: str) -> Entry | None:
         """See Store."""
         info = self._info(path)
@@ -142,10 +217,15 @@ class ArrowStore:
 
 def open_arrow_store(uri: str, scheme: str) -> tuple[ArrowStore, str]:
     """Find the file system of a URI: pyarrow's own first, then fsspec's."""
+    scheme = scheme.lower()
+    known = _SCHEMES.get(scheme, scheme)
     try:
-        filesystem, path = pafs.FileSystem.from_uri(uri)
-        return ArrowStore(filesystem), path
+        filesystem, path = pafs.FileSystem.from_uri(_with_limits(known, known + uri[len(scheme) :]))
+        return ArrowStore(_impatient(filesystem)), path
     except pa.ArrowInvalid as error:
+        if "valid account name" in str(error):
+            hint = "write abfss://container@account.dfs.core.windows.net/prefix"
+            raise OptionError(f"{uri}: the URI names no storage account", hint=hint) from error
         if "Unrecognized filesystem type" not in str(error):
             raise OptionError(f"{uri}: {error}") from error
     except pa.ArrowNotImplementedError:
@@ -155,17 +235,35 @@ def open_arrow_store(uri: str, scheme: str) -> tuple[ArrowStore, str]:
     return _open_fsspec_store(uri, scheme)
 
 
+def _with_limits(scheme: str, uri: str) -> str:
+    """A URI that lets pyarrow's client of Google's store try for a short time: by itself it does for 15 minutes."""
+    if scheme not in ("gs", "gcs") or "retry_limit_seconds=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={SILENCE_S:.0f}"
+
+
+def _impatient(filesystem: pafs.FileSystem) -> pafs.FileSystem:
+    """The same file system, with limits on how long a silent server is waited for; a URI cannot tell them."""
+    if not isinstance(filesystem, pafs.S3FileSystem):
+        return filesystem
+    make, (options,) = filesystem.__reduce__()
+    limits = {"connect_timeout": CONNECT_S, "request_timeout": SILENCE_S}
+    given = {name: value for name, value in options.items() if name not in limits or value > 0}
+    found: pafs.FileSystem = make({**limits, **given})
+    return found
+
+
 def _open_fsspec_store(uri: str, scheme: str) -> tuple[ArrowStore, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise OptionError(
-            f"{uri}: pyarrow does not know {scheme}://", hint="install fsspec to try more stores"
-        ) from None
+        package = " ".join(["fsspec", *([_PACKAGES[scheme]] if scheme in _PACKAGES else [])])
+        raise OptionError(f"{uri}: pyarrow does not know {scheme}://", hint=f"pip install {package}") from None
     try:
         filesystem, path = url_to_fs(uri)
     except ValueError as error:
         raise OptionError(f"{uri}: {error}") from error
     except ImportError as error:
-        raise OptionError(f"{uri}: {scheme}:// needs a package: {error}") from error
+        hint = f"pip install {_PACKAGES[scheme]}" if scheme in _PACKAGES else None
+        raise OptionError(f"{uri}: {scheme}:// needs a package: {error}", hint=hint) from error
     return ArrowStore(pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), filesystem), path

@@ -12,7 +12,7 @@ from hypothesis import settings
 from tests.kafka.broker import Broker
 from tests.kafka.jars import Missing
 from tests.kafka.oracle import Oracle
-from tests.s3.server import ACCESS_KEY, SECRET_KEY, S3Server
+from tests.s3.server import S3_ENVIRONMENT, S3Server
 from tests.scale import FACTOR, counts
 from tests.strict import (  # noqa: F401  (hooks: pytest finds them by name)
     pytest_collectreport,
@@ -95,8 +95,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
         server = S3Server(tmp_path_factory.mktemp("s3"))
     except Missing as missing:
         pytest.skip(str(missing))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in S3_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     with server:
         yield server

@@ -18,6 +18,7 @@ from kseg.log.lock import DirLock
 from kseg.log.writer_place import make_log_dir
 from kseg.storage import Entry, LocalStore, RandomFile, open_store
 from kseg.storage_arrow import ArrowStore, arrow_errors
+from kseg.storage_retry import raw_store
 
 SIDE_DIR: Final = "_kseg"  # readers of Parquet directories pass over names that begin with an underscore
 CHECKED_BYTES: Final = 64 << 10
@@ -62,7 +63,8 @@ class Target(Protocol):
 
 def open_target(path_or_uri: str) -> Target:
     """The target for an absolute path or a URI."""
-    store, path = open_store(path_or_uri)
+    found, path = open_store(path_or_uri)
+    store = raw_store(found)
     if isinstance(store, LocalStore):
         return LocalTarget(path)
     if not isinstance(store, ArrowStore):

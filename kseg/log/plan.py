@@ -19,6 +19,7 @@ import pyarrow as pa
 from kseg.errors import FormatError, LogError, StorageError
 from kseg.format.arrow import RecordDecoder
 from kseg.log.damage import Damage, log_damages, record_fields, to_rows
+from kseg.log.holes import HoledFile
 from kseg.log.partition import Log
 from kseg.log.scan import collect_damages, read_batches
 from kseg.log.segment import Segment
@@ -212,7 +213,7 @@ def read_split(
     decoder = RecordDecoder(
         record_fields(schema), topic=split.topic, partition=split.partition, max_batch_bytes=options.max_batch_bytes
     )
-    with _open_planned(split) as file:
+    with _open_planned(split, options) as file:
         try:
             if not options.skip_damage:
                 yield from _read_strictly(split, file, decoder, options)
@@ -225,7 +226,7 @@ def read_split(
             raise error.with_context(path=split.path) from None
 
 
-def _open_planned(split: Split) -> RandomFile:
+def _open_planned(split: Split, options: ReadOptions) -> RandomFile:
     """Open the file that a split was planned on."""
     path = split.path
     is_copy = False
@@ -239,6 +240,8 @@ def _open_planned(split: Split) -> RandomFile:
         if copy_of_it is None:
             raise LogError("the segment vanished since the read was planned", path=path, hint=RELOAD_HINT) from error
         file, is_copy = copy_of_it, True
+    if options.skip_damage:
+        file = HoledFile(file)
     try:
         is_other = (not is_copy and file.identity != split.identity) or file.size < split.end_position
         if is_other or _digest(file, split.digest_size) != split.digest:

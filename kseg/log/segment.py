@@ -19,6 +19,7 @@ from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
 from kseg.log.damage import Damage
+from kseg.log.holes import HoledFile
 from kseg.log.names import FileKind
 from kseg.log.sound import claimed_offsets, find_batch, is_zero
 from kseg.log.sound_walk import SoundWalker
@@ -75,7 +76,8 @@ class Segment:
 
     def open(self) -> RandomFile:
         """Open the log file."""
-        return self.store.open(self.path)
+        file = self.store.open(self.path)
+        return HoledFile(file) if self.options.skip_damage else file
 
     @property
     def next_offset(self) -> int:
@@ -305,6 +307,10 @@ class Segment:
         """A file that only saves time: one that is gone, or cannot be an index, counts as empty."""
         try:
             return self._read(kind)
+        except FormatError as error:  # in a tier it can be damaged as a chunk can
+            if not self.options.skip_damage:
+                raise
+            return b"", error.path or ""
         except (StorageError, IndexFileError) as error:
             if isinstance(error, StorageError) and not error.missing:
                 raise

@@ -10,6 +10,7 @@ import numpy as np
 from kseg.errors import CorruptRecordError, FormatError
 from kseg.format.batch import torn_error
 from kseg.log.damage import Damage
+from kseg.log.holes import HoledFile
 from kseg.log.order import Offsets, find_in_order, is_rising
 from kseg.log.sound import Resync, check_cut, claimed_offsets, frame
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, Chunk, ReadOptions, batch_offsets
@@ -192,7 +193,8 @@ class SoundWalker:
         if self._open is not None:
             position, reason = self._open.position, self._open.reason
         else:
-            reason = problem.message
+            hole = self._file.reason_in(position, behind) if isinstance(self._file, HoledFile) else None
+            reason = hole or problem.message
         self._open = Damage(self.path, position, behind - position, self._missing_from, self._missing_from, reason)
         self.tail_problem = problem.with_context(path=self.path, position=position)
 

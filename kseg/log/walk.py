@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import CorruptRecordError, UnsupportedError
+from kseg.errors import CorruptRecordError, UnreadableError, UnsupportedError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.native import headers
@@ -159,7 +159,12 @@ class BatchWalker:
         target = self._begin + held
         self._limiter.take(size)
         drop = self._options.drop_page_cache and not self._file.is_cached(start, start + size)
-        got = self._file.read_into(start, self._buffer[target : target + size])
+        try:
+            got = self._file.read_into(start, self._buffer[target : target + size])
+        except UnreadableError as error:
+            got = error.start - start
+            if got <= 0:  # else what lies before is given first
+                raise
         if drop:
             self._file.drop_cache(start, start + got)
         self._next_read = min(max(2 * self._next_read, FIRST_CHUNK_BYTES), self._chunk_bytes)

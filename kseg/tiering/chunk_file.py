@@ -7,9 +7,10 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Self
 
+from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.storage import RandomFile, Writable, byte_view
 from kseg.tiering.chunk_index import ChunkIndex
-from kseg.tiering.chunks import Transform, read_chunks
+from kseg.tiering.chunks import ChunkOrError, Transform, read_chunks
 
 KEPT_BYTES: Final = 8 << 20  # of chunks that a later read may want: a walk's reads do not end where chunks do
 FETCH_BYTES: Final = 16 << 20  # of chunks that one request fetches
@@ -33,19 +34,23 @@ class ChunkFile:
         self._index = index
         self._transform = transform
         self._is_plain = not transform.compression and transform.cipher is None
-        self._kept: OrderedDict[int, bytes | memoryview] = OrderedDict()
+        self._kept: OrderedDict[int, ChunkOrError] = OrderedDict()
         self._lock = threading.Lock()
         self._following = 0
         self._in_a_row = 0
         self._reader: ThreadPoolExecutor | None = None
-        self._ahead: tuple[int, Future[list[bytes | memoryview]]] | None = None
+        self._ahead: tuple[int, Future[list[ChunkOrError]]] | None = None
 
     def refresh(self) -> int:
         """See RandomFile; what is in the tier does not grow."""
         return self.size
 
     def read_into(self, position: int, view: Writable) -> int:
-        """See RandomFile."""
+        """See RandomFile.
+
+        Raises:
+            UnreadableError: A chunk was changed; what lies before it was read.
+        """
         target = byte_view(view)
         target = target[: max(min(target.nbytes, self.size - position), 0)]
         if self._is_plain:
@@ -64,7 +69,12 @@ class ChunkFile:
                 self._fetch(number, self._index.at(position + target.nbytes - 1))
                 chunk = self._kept[number]
             self._kept.move_to_end(number)
-        begin = position - number * self._index.original_chunk_size
+        first = number * self._index.original_chunk_size
+        if isinstance(chunk, CorruptRecordError):
+            error = UnreadableError(chunk.message, path=chunk.path, position=chunk.position)
+            error.start, error.end = first, min(first + self._index.original_chunk_size, self.size)
+            raise error
+        begin = position - first
         size = min(len(chunk) - begin, target.nbytes)
         target[:size] = memoryview(chunk)[begin : begin + size]
         return size
@@ -85,7 +95,7 @@ class ChunkFile:
         if self._in_a_row >= AHEAD_AFTER and count * self._index.original_chunk_size <= FETCH_BYTES:
             self._read_ahead(min(count, self._index.count - self._following))
 
-    def _read(self, first: int, count: int) -> list[bytes | memoryview]:
+    def _read(self, first: int, count: int) -> list[ChunkOrError]:
         places = [self._index.chunk(number) for number in range(first, first + count)]
         return read_chunks(self._file, places, self._transform)
 
@@ -97,7 +107,7 @@ class ChunkFile:
             self._reader = ThreadPoolExecutor(1, thread_name_prefix="kseg-tier")
         self._ahead = self._following, self._reader.submit(self._read, self._following, count)
 
-    def _taken_ahead(self, first: int) -> list[bytes | memoryview] | None:
+    def _taken_ahead(self, first: int) -> list[ChunkOrError] | None:
         """What was fetched ahead, if it begins with this chunk."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] != first:

@@ -21,6 +21,8 @@ from kseg.tiering.manifest import SegmentIndexes, Slice
 
 MAX_CHUNK_SIZE: Final = 1_073_741_823
 
+ChunkOrError = bytes | memoryview | CorruptRecordError
+
 
 @dataclass(frozen=True, slots=True)
 class Transform:
@@ -118,11 +120,14 @@ def read_chunk(file: RandomFile, place: ChunkPlace, transform: Transform) -> byt
         TruncatedError: The object is too short.
         CorruptRecordError: The chunk was changed.
     """
-    return read_chunks(file, [place], transform)[0]
+    chunk = read_chunks(file, [place], transform)[0]
+    if isinstance(chunk, CorruptRecordError):
+        raise chunk
+    return chunk
 
 
-def read_chunks(file: RandomFile, places: Sequence[ChunkPlace], transform: Transform) -> list[bytes | memoryview]:
-    """Read chunks that follow one another, in one ranged read of the object."""
+def read_chunks(file: RandomFile, places: Sequence[ChunkPlace], transform: Transform) -> list[ChunkOrError]:
+    """Read chunks that follow one another, in one ranged read of the object; one that was changed is an error there."""
     first, last = places[0], places[-1]
     begin, end = first.stored_position, last.stored_position + last.stored_size
     stored = bytearray(max(min(end, file.size) - begin, 0))
@@ -134,11 +139,11 @@ def read_chunks(file: RandomFile, places: Sequence[ChunkPlace], transform: Trans
             position=begin,
         )
     view = memoryview(stored)
-    chunks = []
+    chunks: list[ChunkOrError] = []
     for place in places:
         at = place.stored_position - begin
         try:
             chunks.append(transform.restore_chunk(view[at : at + place.stored_size], place.size))
         except CorruptRecordError as error:
-            raise error.with_context(path=file.path, position=place.stored_position) from None
+            chunks.append(error.with_context(path=file.path, position=place.stored_position).with_traceback(None))
     return chunks

@@ -38,11 +38,11 @@ def check_segment(check: SegmentCheck) -> int | None:
     """
     tier = open_tier(check.remote, retry=check.retry)
     if check.group.layout == "plain":
-        return check.retry.run(lambda: _check_plain(tier, check))
+        return _check_plain(tier, check)
     manifest = read_manifest(tier, check.group)
     _check_sizes(check.group, manifest)
     if check.deep:
-        check.retry.run(lambda: _check_chunks(tier, check, manifest))
+        _check_chunks(tier, check, manifest)
     return None if manifest.metadata is None else manifest.metadata.end_offset + 1
 
 

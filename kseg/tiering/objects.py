@@ -6,31 +6,27 @@ publish what a writer that died had sent so far.
 
 from __future__ import annotations
 
-import random
-import re
-import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import crc32c
-from pyarrow import fs as pafs
 
 from kseg import durable
 from kseg.errors import OptionError, StorageError
 from kseg.log.writer_place import make_log_dir
-from kseg.storage import LocalStore, RandomFile, RateLimiter, Store, open_store
-from kseg.storage_arrow import ArrowStore, arrow_errors
+from kseg.storage import Entry, LocalStore, RandomFile, RateLimiter, Store, open_store
+from kseg.storage_arrow import ArrowStore
+from kseg.storage_retry import RetryingStore, RetryPolicy
+
+__all__ = ["Digest", "RetryPolicy", "StoredObject", "TierObjects", "check_remote", "file_pieces", "open_tier"]
 
 PIECE_BYTES: Final = 4 << 20
-UNSENT_BYTES: Final = 64 << 20
 _SECRET_OPTIONS: Final = frozenset({"access_key", "secret_key", "session_token", "password", "token", "key", "secret"})
-_HOPELESS: Final = re.compile(r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|permission denied", re.I)
 
-Result = TypeVar("Result")
 Pieces = Callable[[], Iterable[bytes | bytearray | memoryview]]
 """Gives the bytes of an object from the start, anew for each attempt."""
 
@@ -56,29 +52,6 @@ class Digest:
         return Digest(self.size + len(piece), int(crc32c.crc32c(piece, self.crc)))
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a call is tried, and how long the pauses between are: they double, up to a limit, with some chance."""
-
-    attempts: int = 5
-    first_pause_s: float = 0.2
-    longest_pause_s: float = 10.0
-    sleep: Callable[[float], None] = time.sleep
-
-    def run(self, call: Callable[[], Result]) -> Result:
-        """Call until it succeeds; what cannot be helped by another try is raised at once."""
-        pause = self.first_pause_s
-        for attempt in range(1, self.attempts + 1):
-            try:
-                return call()
-            except StorageError as error:
-                if attempt == self.attempts or error.missing or _HOPELESS.search(str(error)):
-                    raise
-            self.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, self.longest_pause_s)
-        raise AssertionError("unreachable")
-
-
 def check_remote(uri: str) -> str:
     """Refuse a URI with a user name or password in it: it would be seen in reports, journals and Spark's pages."""
     parts = urllib.parse.urlsplit(uri)
@@ -102,9 +75,10 @@ class TierObjects:
         retry: RetryPolicy | None = None,
         limiter: RateLimiter | None = None,
     ) -> None:
-        self.store = store
+        self.store = RetryingStore(store, retry)
+        self.retry = self.store.retry
+        self._raw = self.store.raw
         self.root = root.rstrip("/")
-        self.retry = retry or RetryPolicy()
         self._limiter = limiter or RateLimiter(None)
 
     def below(self, path: str) -> TierObjects:
@@ -125,49 +99,40 @@ class TierObjects:
 
     def _put_once(self, key: str, pieces: Pieces) -> Digest:
         path = self.path(key)
-        if isinstance(self.store, LocalStore):
-            digest = self._put_local(Path(path), pieces)
-        else:
-            digest = self._put_remote(path, pieces)
-        found = self.store.stat(path)
-        if found is None or found.size != digest.size:
-            size = "no object" if found is None else f"{found.size} bytes"
-            raise StorageError(f"{digest.size} bytes were written, and the store has {size}", path=path)
-        return digest
+        digest = Digest()
 
-    def _put_remote(self, path: str, pieces: Pieces) -> Digest:
-        assert isinstance(self.store, ArrowStore)
-        digest, unsent = Digest(), 0
-        with (
-            arrow_errors(path),
-            self.store.filesystem.open_output_stream(path, compression=None, buffer_size=0) as stream,
-        ):
+        def counted() -> Iterator[bytes | bytearray | memoryview]:
+            nonlocal digest
             for piece in pieces():
                 self._limiter.take(len(piece))
-                stream.write(piece)
-                digest, unsent = digest.add(piece), unsent + len(piece)
-                if unsent >= UNSENT_BYTES:  # pyarrow sends parts behind our back, and would keep all that wait
-                    stream.flush()
-                    unsent = 0
+                digest = digest.add(piece)
+                yield piece
+
+        if isinstance(self._raw, ArrowStore):
+            self._raw.write(path, counted())
+        else:
+            self._put_local(Path(path), counted())
+        found = self._raw.stat(path)
+        if found is None or found.size != digest.size:
+            size = "no object" if found is None else f"{found.size} bytes"
+            error = StorageError(f"{digest.size} bytes were written, and the store has {size}", path=path)
+            error.retryable = True
+            raise error
         return digest
 
-    def _put_local(self, path: Path, pieces: Pieces) -> Digest:
+    def _put_local(self, path: Path, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
         make_log_dir(path.parent)
         temporary = path.with_name(path.name + durable.TEMPORARY_SUFFIX)
-        digest = Digest()
         try:
             with durable.closing(durable.create(temporary, exclusive=False), temporary) as fd:
-                for piece in pieces():
-                    self._limiter.take(len(piece))
+                for piece in pieces:
                     durable.write_all(fd, piece, temporary)
-                    digest = digest.add(piece)
                 durable.fsync_file(fd)
             durable.rename(temporary, path)
         except StorageError:
             durable.unlink(temporary, missing_ok=True)
             raise
         durable.fsync_dir(path.parent)
-        return digest
 
     def list(self, prefix: str = "") -> list[StoredObject]:
         """All objects below a prefix that is a folder, sorted by key; none where there is no such folder."""
@@ -175,29 +140,24 @@ class TierObjects:
 
     def _list_once(self, prefix: str) -> Iterator[StoredObject]:
         base = self.path(prefix) if prefix else self.root
-        if isinstance(self.store, ArrowStore):
-            with arrow_errors(base):
-                selector = pafs.FileSelector(base, recursive=True, allow_not_found=True)
-                infos = self.store.filesystem.get_file_info(selector)
-            for info in infos:
-                if info.type == pafs.FileType.File:
-                    mtime = -1 if info.mtime_ns is None else info.mtime_ns // 1_000_000
-                    yield StoredObject(info.path.removeprefix(self.root).lstrip("/"), info.size or 0, mtime)
-            return
-        if self.store.stat(base) is not None:
-            yield from self._list_folder(base)
+        if isinstance(self._raw, ArrowStore):
+            found: Iterable[tuple[str, Entry]] = self._raw.list_below(base)
+        else:
+            found = self._list_folder(base) if self._raw.stat(base) is not None else ()
+        for path, entry in found:
+            yield StoredObject(path.removeprefix(self.root).lstrip("/"), entry.size, entry.mtime_ms)
 
-    def _list_folder(self, path: str) -> Iterator[StoredObject]:
-        for entry in self.store.list(path):
-            child = self.store.join(path, entry.name)
+    def _list_folder(self, path: str) -> Iterator[tuple[str, Entry]]:
+        for entry in self._raw.list(path):
+            child = self._raw.join(path, entry.name)
             if entry.is_dir:
                 yield from self._list_folder(child)
             else:
-                yield StoredObject(child.removeprefix(self.root).lstrip("/"), entry.size, entry.mtime_ms)
+                yield child, entry
 
     def stat(self, key: str) -> StoredObject | None:
         """What is stored under a key, or None."""
-        found = self.retry.run(lambda: self.store.stat(self.path(key)))
+        found = self.store.stat(self.path(key))
         return None if found is None or found.is_dir else StoredObject(key, found.size, found.mtime_ms)
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
@@ -206,9 +166,6 @@ class TierObjects:
         Raises:
             StorageError: The object ends before the range does.
         """
-        return self.retry.run(lambda: self._read_once(key, start, length))
-
-    def _read_once(self, key: str, start: int, length: int | None) -> bytes:
         path = self.path(key)
         with self.store.open(path) as file:
             length = max(file.size - start, 0) if length is None else length
@@ -218,9 +175,6 @@ class TierObjects:
 
     def digest(self, key: str) -> Digest:
         """Read an object from end to end."""
-        return self.retry.run(lambda: self._digest_once(key))
-
-    def _digest_once(self, key: str) -> Digest:
         digest = Digest()
         with self.store.open(self.path(key)) as file:
             while digest.size < file.size:
@@ -233,18 +187,11 @@ class TierObjects:
 
     def _delete_once(self, key: str) -> None:
         path = self.path(key)
-        if isinstance(self.store, LocalStore):
-            if self.store.stat(path) is not None:
-                durable.unlink(path, missing_ok=True)
-                durable.fsync_dir(Path(path).parent)
-            return
-        assert isinstance(self.store, ArrowStore)
-        try:
-            with arrow_errors(path):
-                self.store.filesystem.delete_file(path)
-        except StorageError as error:
-            if self.store.stat(path) is not None:
-                raise error
+        if isinstance(self._raw, ArrowStore):
+            self._raw.delete(path)
+        elif self._raw.stat(path) is not None:
+            durable.unlink(path, missing_ok=True)
+            durable.fsync_dir(Path(path).parent)
 
     def now_ms(self) -> int:
         """The time by the store's clock: that of an object which is written and deleted for the purpose."""

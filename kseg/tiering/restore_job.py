@@ -92,10 +92,10 @@ def restore(
         raise OptionError(f"segments are restored to a local directory, not to {os.fspath(path)!r}")
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
     groups = None if offsets is None else read_entries(offsets)
-    tier = Tier(check_remote(remote), ring)
+    tier = Tier(check_remote(remote), ring, retry)
     image = None if metadata is None else read_metadata(*open_store(metadata))
     wanted = None if topics is None else frozenset(topics)
-    job = _Job(tier, Path(open_store(path)[1]), start, end, image, retry or RetryPolicy(), dry_run, workers, progress)
+    job = _Job(tier, Path(open_store(path)[1]), start, end, image, dry_run, workers, progress)
     found = [
         place
         for place in tier.partitions()
@@ -121,7 +121,6 @@ class _Job:
     start: int | None
     end: int | None
     image: MetadataImage | None
-    retry: RetryPolicy
     dry_run: bool
     workers: int | None
     progress: Progress
@@ -197,7 +196,7 @@ class _Job:
         with restoring(directory, topic_id, end) as (session, folder):
             self.progress.begin(f"restore {place.place.topic_partition}", sum(segment.size for segment in chosen))
             try:
-                tasks = [FetchTask(self.tier, segment, str(folder), self.retry) for segment in chosen]
+                tasks = [FetchTask(self.tier, segment, str(folder)) for segment in chosen]
                 sizes = [segment.size for segment in chosen]
                 results = run_tasks(fetch_segment, tasks, workers=self.workers, progress=self.progress, weights=sizes)
             finally:

@@ -32,7 +32,7 @@ from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.storage import Entry, LocalStore, RandomFile
 from kseg.tiering.layout import PlainPart
-from kseg.tiering.objects import PIECE_BYTES, RetryPolicy
+from kseg.tiering.objects import PIECE_BYTES
 from kseg.tiering.restore_report import RestoredSegment
 from kseg.tiering.segments import RemoteSegment
 from kseg.tiering.tier import Tier
@@ -52,7 +52,6 @@ class FetchTask:
     tier: Tier
     segment: RemoteSegment
     folder: str
-    retry: RetryPolicy
 
 
 def segments_in_range(
@@ -89,10 +88,6 @@ def fetch_segment(task: FetchTask) -> RestoredSegment:
         FormatError: What came back is damaged.
         StorageError: The tier or the disk failed, again and again.
     """
-    return task.retry.run(lambda: _fetch_once(task))
-
-
-def _fetch_once(task: FetchTask) -> RestoredSegment:
     segment, folder = task.segment, Path(task.folder)
     base, stem = segment.start_offset, f"{segment.directory}/{segment.name.stem}"
     log_path = folder / segment_file_name(base, FileKind.LOG)

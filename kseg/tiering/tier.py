@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from kseg.errors import FormatError, LogError, OptionError, StorageError, TruncatedError
 from kseg.index.epoch import EpochStart, LeaderEpochs
-from kseg.storage import Entry, RandomFile, open_store
+from kseg.storage import Entry, RandomFile, Store, open_store
+from kseg.storage_retry import RetryingStore, RetryPolicy
 from kseg.tiering.chunk_file import ChunkFile
 from kseg.tiering.chunks import Transform
 from kseg.tiering.crypto import OVERHEAD, KeyRing
@@ -79,16 +80,16 @@ def place_of(path: str) -> PartitionPlace | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _open_tier(uri: str, keys: tuple[tuple[str, str], ...], allow_shared: bool) -> Tier:
-    return Tier(uri, KeyRing(dict(keys), allow_shared=allow_shared))
+def _open_tier(uri: str, keys: tuple[tuple[str, str], ...], allow_shared: bool, retry: RetryPolicy) -> Tier:
+    return Tier(uri, KeyRing(dict(keys), allow_shared=allow_shared), retry)
 
 
-def open_tier(uri: str, keys: KeyRing | None = None) -> Tier:
+def open_tier(uri: str, keys: KeyRing | None = None, retry: RetryPolicy | None = None) -> Tier:
     """The tier of a URI; the same one for the same keys, so that what was fetched is kept."""
     keys = keys or KeyRing()
     if "://" not in uri:
         uri = os.path.abspath(uri)  # noqa: PTH100  (as open_store does)
-    return _open_tier(uri, tuple(sorted(keys.files.items())), keys.allow_shared)
+    return _open_tier(uri, tuple(sorted(keys.files.items())), keys.allow_shared, retry or RetryPolicy())
 
 
 def check_uri(uri: str) -> None:
@@ -103,13 +104,18 @@ def check_uri(uri: str) -> None:
 
 
 class Tier:
-    """An object store with segments in it; what was fetched of manifests and indexes is kept in memory."""
+    """An object store with segments in it; what was fetched of manifests and indexes is kept in memory.
 
-    def __init__(self, uri: str, keys: KeyRing | None = None) -> None:
+    Calls to the store that fail are tried again, here and in the tasks of Spark.
+    """
+
+    def __init__(self, uri: str, keys: KeyRing | None = None, retry: RetryPolicy | None = None) -> None:
         check_uri(uri)
         self.uri = uri
         self.keys = keys or KeyRing()
-        self.store, root = open_store(uri)
+        raw, root = open_store(uri)
+        self.store: Store = RetryingStore(raw, retry)
+        self.retry = retry
         self.root = root.rstrip("/") or "/"
         self._lock = threading.Lock()
         self._manifests: dict[str, tuple[object, SegmentManifest]] = {}
@@ -121,7 +127,7 @@ class Tier:
         return f"Tier({self.uri!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_tier, (self.uri, self.keys)
+        return open_tier, (self.uri, self.keys, self.retry)
 
     def warn_once(self, message: str) -> None:
         """Say something in the log, the same only once: a tier is listed often."""
@@ -304,13 +310,14 @@ class Tier:
                 path=stem + ChunkedPart.INDEXES.value,
                 hint=_FSCK_HINT,
             )
-        try:
-            return {
-                stem + part.value: transform.restore_index(memoryview(stored)[place.position : place.end])
-                for part, place in _slices(manifest).items()
-            }
-        except FormatError as error:
-            raise error.with_context(path=stem + ChunkedPart.INDEXES.value) from None
+        found: dict[str, bytes] = {}
+        for part, place in _slices(manifest).items():
+            try:
+                found[stem + part.value] = transform.restore_index(memoryview(stored)[place.position : place.end])
+            except FormatError as error:
+                if stem + part.value == path:  # the others are not asked for
+                    raise error.with_context(path=stem + ChunkedPart.INDEXES.value) from None
+        return found
 
     def _open_part(self, stem: str, part: ChunkedPart) -> RandomFile:
         try:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.kafka.connector import connector_jars
 from tests.kafka.jars import Missing, java
+from tests.s3.server import S3_ENVIRONMENT
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, modest beside a broker
@@ -31,6 +32,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),  # workers unpickle the tests' own classes by name
+        **S3_ENVIRONMENT,
     }
 
 

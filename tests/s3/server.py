@@ -24,6 +24,11 @@ MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
 BUILD_SECONDS = 900
 START_SECONDS = 30.0
 ACCESS_KEY, SECRET_KEY = "kseg", "kseg-test-only"
+S3_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 class ServerError(Exception):

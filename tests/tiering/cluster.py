@@ -57,5 +57,5 @@ def run(folder, remote, **options):
     return offload(folder, str(remote), **given)
 
 
-def rows(path, **options):
-    return records_of(kseg.open_log(path).read(**options))
+def rows(path, *, remote=None, **options):
+    return records_of(kseg.open_log(path, remote=remote).read(**options))

@@ -62,32 +62,6 @@ def test_the_stores_clock_leaves_nothing(tier):
     assert [found.key for found in tier.list()] == ["x"]
 
 
-def test_calls_are_tried_again_with_longer_pauses():
-    pauses = []
-    failures = iter([StorageError("no"), StorageError("no"), StorageError("no"), None])
-
-    def call():
-        error = next(failures)
-        if error is not None:
-            raise error
-        return 7
-
-    assert RetryPolicy(first_pause_s=1.0, sleep=pauses.append).run(call) == 7
-    assert 0.5 <= pauses[0] <= 1.0 <= pauses[1] <= 2.0 <= pauses[2] <= 4.0
-
-
-def test_what_another_try_cannot_help_is_told_at_once():
-    missing = StorageError("no such object")
-    missing.missing = True
-    for error in (missing, StorageError("AWS Error ACCESS_DENIED during PutObject")):
-        with pytest.raises(StorageError):
-            RetryPolicy(sleep=lambda _: pytest.fail("it waited")).run(lambda error=error: _raise(error))
-
-
-def _raise(error):
-    raise error
-
-
 @pytest.mark.parametrize(
     "uri",
     [

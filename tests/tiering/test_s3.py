@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from kseg.errors import StorageError
-from kseg.tiering import fsck, restore
+from kseg.tiering import fsck, restore, tier
 from kseg.tiering import objects as tier_objects
 from kseg.tiering.objects import RetryPolicy
+from tests.faults.store import every, failing
 from tests.log.written import bases
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
 
 LAYOUTS = pytest.mark.parametrize("layout", ["plain", "chunked"])
-CALLS = ("_put_once", "_list_once", "_read_once", "_digest_once", "_delete_once")
 
 
 @pytest.fixture
@@ -22,17 +19,17 @@ def folder(tmp_path):
     return make_cluster(tmp_path / "data", per_segment=60, partitions=2)
 
 
-def sound(uri, folder, **options):
-    return fsck(uri, metadata=folder, remote_metadata_partitions=1, deep=True, retry=QUICK, **options)
+def sound(uri, folder, *, retry=QUICK, **options):
+    return fsck(uri, metadata=folder, remote_metadata_partitions=1, deep=True, retry=retry, **options)
 
 
-def check_moved(uri, folder, whole, tmp_path, *, segments=6, active=180):
+def check_moved(uri, folder, whole, tmp_path, *, segments=6, active=180, retry=QUICK):
     """Everything sealed is in the bucket alone, and comes back."""
-    report = sound(uri, folder)
+    report = sound(uri, folder, retry=retry)
     assert (report.segments, report.findings) == (segments, ())
     for partition, expected in enumerate(whole):
         assert bases(folder / f"a-{partition}") == [active]
-        restore(uri, tmp_path / "new", metadata=folder, partition=partition, retry=QUICK)
+        restore(uri, tmp_path / "new", metadata=folder, partition=partition, retry=retry)
         assert rows(tmp_path / "new" / f"a-{partition}") == [row for row in expected if row.offset < active]
 
 
@@ -49,28 +46,23 @@ def test_there_and_back(s3, folder, tmp_path, layout):
 
 @LAYOUTS
 def test_one_call_in_five_fails(s3, folder, tmp_path, layout, monkeypatch):
+    """Offload, fsck, restore and reading get over it."""
     uri = s3.bucket("tier")
     whole = [rows(folder / f"a-{partition}") for partition in range(2)]
-    count, guard = 0, threading.Lock()
-
-    def failing(call):
-        def fail_sometimes(*args):
-            nonlocal count
-            with guard:
-                count += 1
-                fails = count % 5 == 0
-            if fails:
-                raise StorageError("the server said 503", path="injected")
-            return call(*args)
-
-        return fail_sometimes
-
-    for name in CALLS:
-        monkeypatch.setattr(tier_objects.TierObjects, name, failing(getattr(tier_objects.TierObjects, name)))
-    report = run(folder, uri, layout=layout, delete_local=True)
-    assert count > 30
-    assert report.deleted_segments == 6
-    check_moved(uri, folder, whole, tmp_path)
+    patient = RetryPolicy(first_pause_s=0.0, attempts=10)  # calls of other threads may take the good turns
+    monkeypatch.setattr(tier, "RetryPolicy", lambda: patient)
+    with failing(every(5), "tier") as faults:
+        report = run(folder, uri, layout=layout, delete_local=True, retry=patient)
+        assert report.deleted_segments == 6
+        assert faults.failed > 10
+        check_moved(uri, folder, whole, tmp_path, retry=patient)
+        for partition, expected in enumerate(whole):
+            assert rows(folder / f"a-{partition}", remote=uri) == expected
+            committed = {"isolation": "read_committed"}
+            assert rows(folder / f"a-{partition}", remote=uri, **committed) == [
+                r for r in expected if r.offset % 60 > 54
+            ]
+    assert faults.failed > 30
 
 
 @pytest.mark.parametrize(("layout", "after"), [("plain", 2), ("plain", 9), ("chunked", 1), ("chunked", 4)])
