@@ -36,6 +36,11 @@ def add_path(parser: argparse.ArgumentParser, text: str) -> None:
 def add_remote(parser: argparse.ArgumentParser) -> None:
     """Declare the tier behind the local log."""
     parser.add_argument("--remote", metavar="URI", help="the tier that holds the older segments, read as one log")
+    add_remote_keys(parser)
+
+
+def add_remote_keys(parser: argparse.ArgumentParser) -> None:
+    """Declare the keys of a tier."""
     parser.add_argument(
         "--remote-keys", metavar="ID=FILE,...", help="private key files, for segments that are encrypted"
     )

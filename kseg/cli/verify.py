@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from kseg.cli.common import add_json, add_path, parse_count
+from kseg.cli.common import add_json, add_path, add_remote_keys, key_ring, parse_count
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, Output
 from kseg.cli.spark import add_spark, spark_session
@@ -14,13 +14,15 @@ from kseg.verification.job import verify
 EXAMPLE: Final = """example:
   kseg verify /var/lib/kafka/data --deep
   kseg verify /var/lib/kafka/data/orders-0 --against /backup/orders-0
+  kseg verify /restored/data --topics orders --against s3://bucket/tier
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a log directory, a tree of them or one partition, by path or URI")
-    parser.add_argument("--against", metavar="COPY", help="compare with another copy: a replica or a backup")
+    add_path(parser, "a log directory, a tree of them, a tier or one partition, by path or URI")
+    parser.add_argument("--against", metavar="COPY", help="compare with another copy: a replica, a backup or the tier")
+    add_remote_keys(parser)
     parser.add_argument("--deep", action="store_true", help="decompress every batch and look at every record")
     parser.add_argument("--topics", metavar="T[,T]", help="these topics only")
     parser.add_argument("--quiet", action="store_true", help="leave out findings of severity info")
@@ -33,10 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Verify, show the findings, and end with status 1 where there is damage or a difference."""
+    ring = key_ring(args)
     with spark_session(args) as session:
         report = verify(
             args.path,
             against=args.against,
+            keys=ring.files,
+            allow_shared_keys=ring.allow_shared,
             spark=session,
             deep=args.deep,
             topics=None if args.topics is None else args.topics.split(","),

@@ -19,11 +19,11 @@ from kseg.recovery import quarantine
 from kseg.recovery.apply import apply_plan
 from kseg.recovery.lineage import diverging_offset
 from kseg.recovery.loader import LoadOptions
-from kseg.recovery.places import find_partitions
+from kseg.recovery.places import check_replicas, find_partitions
 from kseg.recovery.plan import Plan, plan_recovery, read_offset
-from kseg.recovery.replicas import check_replicas
 from kseg.recovery.report import CutReport, PartitionReport, RecoveryReport, RepairReport, TruncationReport
 from kseg.recovery.truncation import plan_truncation
+from kseg.recovery.undo import check_undo, undo
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
 
@@ -73,8 +73,7 @@ def recover(
     found = find_partitions(path)
     notes = []
     if salvage:
-        partitions = [tp for _, tp in found]
-        notes = check_replicas(_text(metadata), partitions, this_replica_only=this_replica_only)
+        notes = check_replicas(metadata, found, this_replica_only=this_replica_only)
 
     def plan(directory: Path, tp: TopicPartition, options: LoadOptions) -> Plan:
         return plan_recovery(directory, tp, options, salvage=salvage, progress=progress)
@@ -117,7 +116,7 @@ def truncate(
     if len(found) != 1:
         raise OptionError(f"{os.fspath(path)!r} is no partition directory: one is truncated at a time")
     directory, tp = found[0]
-    notes = check_replicas(_text(metadata), [tp], this_replica_only=this_replica_only)
+    notes = check_replicas(metadata, found, this_replica_only=this_replica_only)
     if to_leader is not None:
         offset = offset_of_leader(directory, tp, Path(os.fspath(to_leader)))
         notes = [*notes, f"the leader's log and this one part at offset {offset}"]
@@ -292,8 +291,8 @@ def _drop_or_undo(directory: Path, tp: TopicPartition, folder: Path, manifest: q
     if manifest is None or manifest.status == quarantine.UNDONE:
         quarantine.remove_run(directory, folder)
         return
-    quarantine.check_undo(directory, manifest)
-    quarantine.undo(directory, tp, folder, manifest)
+    check_undo(directory, manifest)
+    undo(directory, tp, folder, manifest)
 
 
 def _last_run(directory: Path) -> str | None:
@@ -310,7 +309,7 @@ def _undo(directory: Path, tp: TopicPartition, *, dry_run: bool) -> PartitionRep
     try:
         manifest = quarantine.Manifest.read(folder)
         if manifest is not None and manifest.status != quarantine.UNDONE:
-            quarantine.check_undo(directory, manifest)
+            check_undo(directory, manifest)
         if not dry_run:
             session.begin_changes()
             _drop_or_undo(directory, tp, folder, manifest)
@@ -356,10 +355,6 @@ def _run_all(
 
 def _log_bytes(directory: Path) -> int:
     return sum(entry.size for entry in LocalStore().list(str(directory)) if entry.name.endswith(FileKind.LOG.value))
-
-
-def _text(path: PathLike | None) -> str | None:
-    return None if path is None else os.fspath(path)
 
 
 def _report(plan: Plan, clean: bool, status: str, kept: str | None, seconds: float) -> PartitionReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kseg.durable import TEMPORARY_SUFFIX
 from kseg.errors import IndexFileError
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.producer import parse_snapshot
@@ -99,7 +100,7 @@ def plan_recovery(
         plan.loaded.rewritten |= {base: [base] for base in salvager.rewritten}
         plan.loaded.cuts += salvager.cuts
     put_epochs(plan, epochs)
-    keep_equal(plan.folder)
+    settle_files(plan)
     plan.checkpoints = tuple(checkpoint_changes(plan, plan.loaded.log_end))
     if salvager is None:
         _tell_losses(plan)
@@ -134,7 +135,14 @@ def stored_epochs(plan: Plan) -> LeaderEpochs | None:
     return epochs
 
 
-def keep_equal(folder: Folder) -> None:
+def settle_files(plan: Plan) -> None:
+    """Leave files alone that would be written with what they hold, and take away what is in the way of others."""
+    _keep_equal(plan.folder)
+    for name in plan.changed:  # left by a crash while it was written
+        plan.folder.files.pop(name + TEMPORARY_SUFFIX, None)
+
+
+def _keep_equal(folder: Folder) -> None:
     """Let files that were made anew with what they held already stay as they are; producers have no order."""
     before = Folder(folder.directory, folder.disk)
     for name, content in folder.files.items():

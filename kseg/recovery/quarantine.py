@@ -2,8 +2,7 @@
 
 Before the first change every file that will change or go gets a second name here (a hard link, or a copy where there
 are none), and of a log that is cut where it is the bytes that go. `manifest.json`, written durably behind them, says
-what there was and what there will be. The way back needs nothing else: files that were made are deleted, the others
-take their old names again. It may be stopped anywhere, and started again.
+what there was and what there will be. The way back (`kseg.recovery.undo`) needs nothing else.
 
 A folder without a manifest is from a run that changed nothing. One whose manifest says "begun" is from a run that was
 interrupted: the next run takes it back first.
@@ -11,23 +10,21 @@ interrupted: the next run takes it back first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from kseg import durable
-from kseg.errors import IndexFileError, LogError, StorageError
-from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
-from kseg.log.names import SIDE_DIR, FileState
+from kseg.errors import IndexFileError, StorageError
+from kseg.log.names import SIDE_DIR
 from kseg.recovery.apply import can_cut, disturbed_files, write_content
 from kseg.recovery.folder import Content, Folder, Piece
 from kseg.recovery.plan import Plan
 from kseg.storage import LocalStore
-from kseg.types import TopicPartition
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -110,9 +107,23 @@ def list_runs(directory: Path) -> list[str]:
 
 
 def keep(plan: Plan, run: str, verb: str, *, now_ms: int) -> Path:
-    """Keep all that the plan changes or takes away; return the run's folder."""
-    folder = _make_folder(plan.directory, run)
-    manifest = Manifest(run, verb, str(plan.tp), now_ms)
+    """Keep all that the plan changes or takes away; return the run's folder.
+
+    Raises:
+        StorageError: It cannot be kept; what there is of the folder is taken away again.
+    """
+    folder = quarantine_dir(plan.directory) / run
+    try:
+        _make_folder(plan.directory, run)
+        _fill(plan, folder, Manifest(run, verb, str(plan.tp), now_ms))
+    except StorageError:
+        with contextlib.suppress(StorageError):  # on a full disk it would be in the way
+            remove_run(plan.directory, folder)
+        raise
+    return folder
+
+
+def _fill(plan: Plan, folder: Path, manifest: Manifest) -> None:
     manifest.before = {name: file.size for name, file in plan.before.disk.items()}
     manifest.after = {name: content.size for name, content in plan.folder.files.items()}
     manifest.checkpoints = [asdict(change) | {"kind": change.kind.value} for change in plan.checkpoints]
@@ -128,28 +139,39 @@ def keep(plan: Plan, run: str, verb: str, *, now_ms: int) -> Path:
             write_content(plan.before, tail, folder / kept.stored_as)
     durable.fsync_dir(folder)
     manifest.write(folder)
-    return folder
 
 
 def finish(folder: Path) -> None:
     """Say that a run is complete."""
-    _set_status(folder, DONE)
-
-
-def _set_status(folder: Path, status: str) -> None:
     manifest = Manifest.read(folder)
     if manifest is not None:
-        manifest.status = status
+        manifest.status = DONE
         manifest.write(folder)
 
 
-def _make_folder(directory: Path, run: str) -> Path:
+def remove_run(directory: Path, folder: Path) -> None:
+    """Delete a run's folder, and the folders around it where nothing else is in them; the manifest goes last."""
+    store = LocalStore()
+    path = folder
+    if store.stat(str(path)) is not None:
+        names = [entry.name for entry in store.list(str(folder))]
+        for name in sorted(names, key=lambda name: name == MANIFEST):
+            durable.unlink(folder / name)
+    while path != directory:
+        if store.stat(str(path)) is not None:
+            if store.list(str(path)):
+                return
+            durable.remove_dir(path)
+        path = path.parent
+    durable.fsync_dir(directory)
+
+
+def _make_folder(directory: Path, run: str) -> None:
     path = directory
     for part in (SIDE_DIR, "quarantine", run):
         durable.make_dir(path / part, exist_ok=part != run)
         durable.fsync_dir(path)
         path = path / part
-    return path
 
 
 def _touched(plan: Plan) -> list[str]:
@@ -169,109 +191,3 @@ def _link_or_copy(before: Folder, kept: Kept, folder: Path) -> None:
             raise
         write_content(before, before.files[kept.name], target)
         durable.set_mtime_ms(target, kept.mtime_ms)
-
-
-# -- the way back ------------------------------------------------------------------------------------------------------
-
-
-def check_undo(directory: Path, manifest: Manifest) -> None:
-    """Refuse the way back where the directory is not as the run left it.
-
-    Raises:
-        LogError: Someone has changed it since.
-    """
-    found = {entry.name: entry.size for entry in LocalStore().list(str(directory)) if not entry.is_dir}
-    same = found == manifest.after if manifest.status == DONE else _is_between(found, manifest)
-    if not same:
-        names = {name for name in {*found, *manifest.after} if found.get(name) != manifest.after.get(name)}
-        raise LogError(
-            f"the directory was changed after run {manifest.run} ({', '.join(sorted(names)[:3])}): it cannot be undone",
-            path=str(directory),
-            hint=f"what it took away is in {SIDE_DIR}/quarantine/{manifest.run}",
-        )
-
-
-def _is_between(found: dict[str, int], manifest: Manifest) -> bool:
-    """Whether a directory is one that a run, or its undo, was stopped in: other names and sizes are someone else's."""
-    made = set(_made(manifest))
-    kept = {one.name: one for one in manifest.kept}
-    for name, size in found.items():
-        if name not in manifest.before:
-            if name not in made:
-                return False
-            continue
-        swapped = manifest.before.get(name + FileState.SWAP.value)
-        final = manifest.after.get(name.removesuffix(FileState.SWAP.value).removesuffix(FileState.CLEANED.value))
-        if size in (manifest.before[name], swapped, final) or name.endswith(FileState.CLEANED.value):
-            continue
-        tail = kept.get(name)
-        if tail is None or tail.cut_at is None or not tail.cut_at <= size <= tail.size:
-            return False
-    return True
-
-
-def undo(directory: Path, tp: TopicPartition, folder: Path, manifest: Manifest) -> None:
-    """Put everything back as it was before a run, and remove the run's folder."""
-    if manifest.status != BEGUN:  # if this is stopped, it is a run in between again
-        manifest.status = BEGUN
-        manifest.write(folder)
-    for name in _made(manifest):
-        if name not in manifest.before:
-            durable.unlink(directory / name, missing_ok=True)
-    for kept in manifest.kept:
-        stored = folder / kept.stored_as
-        if LocalStore().stat(str(stored)) is None:
-            continue
-        if kept.cut_at is None:
-            durable.rename(stored, directory / kept.name)
-        else:
-            _put_tail_back(directory / kept.name, kept.cut_at, stored)
-            durable.set_mtime_ms(directory / kept.name, kept.mtime_ms)
-    durable.fsync_dir(directory)
-    for change in manifest.checkpoints:
-        _put_line_back(directory.parent, tp, change)
-    manifest.status = UNDONE
-    manifest.write(folder)
-    remove_run(directory, folder)
-
-
-def remove_run(directory: Path, folder: Path) -> None:
-    """Delete a run's folder, and the folders around it where nothing else is in them; the manifest goes last."""
-    names = [entry.name for entry in LocalStore().list(str(folder))]
-    for name in sorted(names, key=lambda name: name == MANIFEST):
-        durable.unlink(folder / name)
-    path = folder
-    while path != directory:
-        if LocalStore().list(str(path)):
-            return
-        durable.remove_dir(path)
-        path = path.parent
-    durable.fsync_dir(directory)
-
-
-def _made(manifest: Manifest) -> Iterable[str]:
-    """Names that a run may have made, those of its steps included."""
-    for name in manifest.after:
-        yield name
-        yield name + durable.TEMPORARY_SUFFIX
-        yield name + FileState.CLEANED.value
-        yield name + FileState.SWAP.value
-    for name in manifest.before:
-        yield name + FileState.DELETED.value
-
-
-def _put_tail_back(path: Path, cut_at: int, stored: Path) -> None:
-    with LocalStore().open(str(stored)) as file, durable.closing(durable.open_write(path), path) as fd:
-        buffer = bytearray(min(8 << 20, max(file.size, 1)))
-        for position in range(0, file.size, len(buffer)):
-            got = file.read_into(position, buffer)
-            durable.write_at(fd, cut_at + position, memoryview(buffer)[:got], path)
-        durable.fsync_file(fd)
-
-
-def _put_line_back(log_dir: Path, tp: TopicPartition, change: dict[str, Any]) -> None:
-    """Give a checkpoint its old offset again, unless someone has moved it on."""
-    kind = CheckpointKind(change["kind"])
-    offsets = read_checkpoint(LocalStore(), str(log_dir), kind)
-    if offsets is not None and offsets.get(tp) == change["after"]:
-        update_checkpoint(str(log_dir), kind, {tp: change["before"]})

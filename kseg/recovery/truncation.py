@@ -27,9 +27,9 @@ from kseg.recovery.plan import (
     CheckpointChange,
     Plan,
     checkpoint_changes,
-    keep_equal,
     put_epochs,
     read_offset,
+    settle_files,
     stored_epochs,
 )
 from kseg.recovery.producers import ProducerSnapshots
@@ -63,7 +63,7 @@ def plan_truncation(
     else:
         _cut_back(plan, options, target)
     put_epochs(plan, stored)
-    keep_equal(plan.folder)
+    settle_files(plan)
     limit = min(target, end)
     plan.checkpoints = tuple(checkpoint_changes(plan, limit)) + _log_start_change(plan, limit)
     if limit < end:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kseg.errors import LogError, OptionError
 from kseg.log.logdir import LogDir, open_dir
@@ -40,12 +40,33 @@ from kseg.settings.definitions import (
     parse_setting,
 )
 from kseg.settings.values import Origin, Refusal, Setting, TopicSettings
+from kseg.storage import Store
 from kseg.types import TopicPartition
 from kseg.views.metadata_log import find_image
 
 PathLike = str | os.PathLike[str]
 INTERNAL_PREFIX: Final = "__"
 MAX_PROPERTIES_BYTES: Final = 16 << 20
+
+
+class Place(Protocol):
+    """One copy of a partition: a log, or where one should be."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its number."""
+
+    @property
+    def store(self) -> Store:
+        """Where the directory is."""
+
+    @property
+    def directory(self) -> str:
+        """Its directory."""
 
 
 class _Unknown(Exception):
@@ -202,7 +223,7 @@ class SettingsSource:
         partition = None if topic is None else topic.partitions.get(tp.partition)
         return None if partition is None else partition.replicas
 
-    def replicas_not_among(self, tp: TopicPartition, logs: Iterable[Log]) -> tuple[int, ...]:
+    def replicas_not_among(self, tp: TopicPartition, logs: Iterable[Place]) -> tuple[int, ...]:
         """The brokers that hold a partition and of which no directory was given; none where no metadata tells.
 
         A directory without meta.properties stands for one broker that is not known by name.
@@ -243,7 +264,7 @@ def _checked(topic: str, definition: Definition, text: str) -> SettingValue:
         raise _Unknown(f"{error} (set for the topic)") from None
 
 
-def _meta_of(log: Log) -> MetaProperties | None:
+def _meta_of(log: Place) -> MetaProperties | None:
     parent = log.directory.rstrip("/").rpartition("/")[0]
     try:
         return read_meta_properties(log.store, parent)

@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, OptionError
 from kseg.log.partition import Log
 from kseg.native import table as t
 from kseg.progress import Progress
 from kseg.runner import run_tasks
+from kseg.settings.source import INTERNAL_PREFIX
+from kseg.tiering.store import TieredStore
 from kseg.types import TopicPartition
 from kseg.verification.findings import Finding, Findings
 from kseg.views.places import LogPlace
@@ -59,6 +61,7 @@ def compare_copies(
 ) -> list[Finding]:
     """Compare each partition with the same one of the other copy; of each the first difference of a kind is told."""
     by_name = {TopicPartition(log.topic, log.partition): log for log in others}
+    in_tier = any(isinstance(log.store, TieredStore) for log in others)
     alone = len(logs) == 1 and len(others) == 1  # two directories that were named by hand, whatever they are called
     found: list[Finding] = []
     tasks: list[CompareTask] = []
@@ -66,6 +69,8 @@ def compare_copies(
         tp = TopicPartition(log.topic, log.partition)
         other = others[0] if alone else by_name.get(tp)
         if other is None:
+            if in_tier and tp.topic.startswith(INTERNAL_PREFIX):  # a broker tiers none of these
+                continue
             found.append(Finding("KS905", log.directory, "not in the copy", topic=tp.topic, partition=tp.partition))
             continue
         of_log, findings = _plan(log, other)
@@ -83,6 +88,8 @@ def _plan(log: Log, other: Log) -> tuple[list[CompareTask], list[Finding]]:
     findings = Findings()
     try:
         ours, theirs = (log.start_offset, log.end_offset), (other.start_offset, other.end_offset)
+    except OptionError:  # such as a key that was not given
+        raise
     except KsegError as error:
         findings.add_error("KS907", error, other.directory)
         return [], findings.list()
@@ -90,6 +97,9 @@ def _plan(log: Log, other: Log) -> tuple[list[CompareTask], list[Finding]]:
         detail = f"offsets {ours[0]} to {ours[1] - 1}, the copy {theirs[0]} to {theirs[1] - 1}"
         findings.add("KS904", other.directory, detail, offset=min(ours[1], theirs[1]))
     start, end = max(ours[0], theirs[0]), min(ours[1], theirs[1])
+    if start >= end and (ours[0] < ours[1] or theirs[0] < theirs[1]):
+        lost = f", and offsets {end} to {start - 1} are in neither" if start > end else ""
+        findings.add("KS908", other.directory, f"nothing was compared{lost}", offset=end)
     edges = [start, *(s.base_offset for s in log.segments if start < s.base_offset < end), end]
     places = LogPlace.of(log), LogPlace.of(other)
     pairs = itertools.pairwise(edges)
@@ -100,6 +110,8 @@ def _first_of_each(tasks: list[CompareTask], results: Sequence[list[Finding] | K
     found: dict[tuple[str, str], Finding] = {}
     for task, result in zip(tasks, results, strict=True):
         log = task.ours.open()
+        if isinstance(result, OptionError):
+            raise result
         if isinstance(result, KsegError):
             path = result.path or task.theirs.directory
             result = [Finding("KS907", path, result.message, result.position, result.offset)]

@@ -17,6 +17,8 @@ from kseg.log.walk import ReadOptions
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.storage import open_store
+from kseg.tiering.crypto import KeyFiles, KeyRing
+from kseg.tiering.reading import open_tiered_store
 from kseg.types import TopicPartition
 from kseg.verification.against import compare_copies
 from kseg.verification.directory import check_log_dir, was_closed
@@ -31,6 +33,8 @@ def verify(
     path: str | os.PathLike[str],
     *,
     against: str | os.PathLike[str] | None = None,
+    keys: KeyFiles | None = None,
+    allow_shared_keys: bool = False,
     spark: Any = None,
     deep: bool = False,
     topics: Sequence[str] | None = None,
@@ -42,7 +46,9 @@ def verify(
     """Look for every kind of damage in a partition, a log directory or a tree of them; nothing is changed.
 
     Args:
-        against: Another copy of the same partitions, such as a replica or a backup, to compare with.
+        against: Another copy of the same partitions to compare with: a replica, a backup, or the tier.
+        keys: Private key files by key id, for a tier that is encrypted.
+        allow_shared_keys: Take key files that others than their owner can read.
         spark: A Spark session that does the work; None does it in threads of this process.
         deep: Decompress every batch and look at every record.
         topics: Only these.
@@ -59,17 +65,18 @@ def verify(
         raise OptionError(f"max_batch_bytes must be positive, got {limit}")
     options = ReadOptions(max_batch_bytes=limit, drop_page_cache=drop_page_cache)
     around = Findings()
-    logs = find_logs(path, options, topics, around)
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
+    logs = find_logs(path, ring, options, topics, around)
     closed = {parent: was_closed(log.store, parent) for log in logs for parent in [_parent(log)]}
     checks = [PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]) for log in logs]
     results = _run(checks, spark, workers, progress)
     _repeat_stale(checks, results, spark, workers)
     findings: list[Finding] = around.list()
-    coordinator = functools.cache(lambda: _coordinator(path, options))
+    coordinator = functools.cache(lambda: _coordinator(path, ring, options))
     for check, of_check in zip(checks, results, strict=True):
         findings += check.finish(of_check, coordinator)
     if against is not None:
-        others = find_logs(against, options, topics, Findings())
+        others = find_logs(against, ring, options, topics, Findings())
         findings += compare_copies(logs, others, spark=spark, workers=workers, progress=progress)
     found = [result for of_check in results for result in of_check if isinstance(result, SegmentResult)]
     return VerifyReport(
@@ -89,10 +96,14 @@ def _parent(log: Log) -> str:
 
 
 def find_logs(
-    path: str | os.PathLike[str], options: ReadOptions, topics: Sequence[str] | None, findings: Findings
+    path: str | os.PathLike[str],
+    keys: KeyRing,
+    options: ReadOptions,
+    topics: Sequence[str] | None,
+    findings: Findings,
 ) -> list[Log]:
-    """The partitions at a path; what is wrong around them goes to `findings`."""
-    store, directory = open_store(path)
+    """The partitions at a path, which may be a tier; what is wrong around them goes to `findings`."""
+    store, directory = open_tiered_store(path, None, keys)
     log_dir = LogDir(store, directory, options=options)
     logs = log_dir.partitions
     if not logs:
@@ -119,11 +130,13 @@ def _run(
     weights = [sum(entry.size for entry in task.files.values()) for task in tasks]
     progress.begin("verify", sum(weights))
     try:
-        results = iter(
-            run_tasks(verify_segment, tasks, spark=spark, workers=workers, progress=progress, weights=weights)
-        )
+        done = run_tasks(verify_segment, tasks, spark=spark, workers=workers, progress=progress, weights=weights)
     finally:
         progress.end()
+    for result in done:
+        if isinstance(result, OptionError):  # such as a key that was not given: no damage
+            raise result
+    results = iter(done)
     return [[next(results) for _ in check.tasks] for check in checks]
 
 
@@ -163,10 +176,10 @@ def _is_stale(check: PartitionCheck) -> bool:
         return False
 
 
-def _coordinator(path: str | os.PathLike[str], options: ReadOptions) -> TransactionLog | None:
+def _coordinator(path: str | os.PathLike[str], keys: KeyRing, options: ReadOptions) -> TransactionLog | None:
     """What transaction coordinators say, where their log is beside the others and can be read."""
-    store, directory = open_store(path)
     try:
+        store, directory = open_tiered_store(path, None, keys)
         found = TransactionLog.load(LogDir(store, directory, options=options).partitions)
     except KsegError:
         return None

@@ -265,5 +265,10 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "KS905": Kind(_WARNING, "A partition is missing from the copy.", "Copy it."),
     "KS906": Kind(_INFO, "The copies hold the same records in other batches, or compressed otherwise.", _NOTHING),
-    "KS907": Kind(_WARNING, "The copy is damaged itself and cannot be compared.", "Verify the copy."),
+    "KS907": Kind(_DAMAGE, "The copy is damaged itself and cannot be compared.", "Verify the copy."),
+    "KS908": Kind(
+        _WARNING,
+        "The copies have no offsets in common: nothing was compared.",
+        "Normal for a tier and the local log behind it; else compare with a copy that has these offsets.",
+    ),
 }

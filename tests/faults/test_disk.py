@@ -116,3 +116,24 @@ def test_a_full_disk_stays_full(start, tmp_path):
     each_fault(start, job, lambda _, end: errors.append(end.error), folder=tmp_path)
     full = [error for error in errors if isinstance(error, StorageError) and error.errno == errno.ENOSPC]
     assert len(full) == 3
+
+
+def test_a_file_with_two_names_is_one_file(tmp_path):
+    def job(folder, _):
+        durable.link(folder / "a", folder / "b")
+        with durable.closing(durable.open_write(folder / "b")) as fd:
+            durable.write_at(fd, 0, b"new")
+
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "a").write_bytes(b"old")
+    states = [tree for tree, _ in crash_states(tmp_path / "start", job, folder=tmp_path, tries=50)]
+    assert {"a": b"old"} in states
+    assert {"a": b"new", "b": b"new"} in states
+    assert {tree["a"] == tree["b"] for tree in states if "b" in tree} == {True}
+
+    def check(folder, _):
+        if (folder / "b").exists():
+            assert (folder / "a").samefile(folder / "b")
+
+    (tmp_path / "checked").mkdir()
+    each_crash(tmp_path / "start", job, check, folder=tmp_path / "checked")
