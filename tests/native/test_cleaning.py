@@ -12,7 +12,8 @@ from kseg.native import table as t
 from kseg.types import Codec
 from tests.native.harness import Decoder
 from tests.reference import batch as v2
-from tests.reference.compaction import Producer, Settings, Transaction, clean, latest_offsets
+from tests.reference import legacy
+from tests.reference.compaction import Producer, Settings, Transaction, clean, latest_of, latest_offsets
 from tests.reference.record import Record
 
 START = 1_700_000_000_000
@@ -92,6 +93,7 @@ def clean_by_kernels(batches, latest, said):
     rules = np.zeros(cleaning.RULES, np.int64)
     rules[cleaning.NOW], rules[cleaning.UPPER_BOUND] = said.now_ms, said.upper_bound
     rules[cleaning.NEW_HORIZON], rules[cleaning.CONVERT] = said.new_horizon_ms, True
+    rules[cleaning.LEGACY_DELETES_EXPIRED] = said.legacy_deletes_expired
     ordered = sorted(said.aborted, key=lambda txn: (txn.producer_id, txn.first_offset))
     names = ("producer_id", "first_offset", "last_offset")
     aborted = [np.array([getattr(txn, name) for txn in ordered], np.int64) for name in names]
@@ -108,7 +110,7 @@ def clean_by_kernels(batches, latest, said):
     keeps, counts = np.zeros(count, np.bool_), np.zeros(cleaning.COUNTS, np.int64)
     cleaning.fill_keeps(table, fates, columns, count, known_latest, keeps, counts)
     functions = np.zeros((5, compress.PACK_FIELDS), np.int64)
-    held = [PackFunctions(Codec(number), addresses=functions[number]) for number in (3, 4)]
+    held = [PackFunctions(Codec(number), addresses=functions[number]) for number in (1, 2, 3, 4)]
     out, scratch = np.zeros(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
     written, rebuilt = t.new_table(rows), t.new_table(rows)
     row, made, again, size = cleaning.rewrite_batches(
@@ -142,6 +144,46 @@ def test_a_round_leaves_what_the_twin_leaves(data):
     assert counts[cleaning.COPIED_BATCHES] == sum(batch in batches for batch in copied if v2.read_header(batch).count)
     assert counts[cleaning.KEPT] == sum(batch.count for batch in found if not batch.is_control)
     assert counts[cleaning.COPIED_BATCHES : cleaning.DROPPED_BATCHES + 1].sum() == len(batches)
+
+
+@st.composite
+def legacy_logs(draw):
+    """Messages and wrappers of magic 0 and 1, one behind the other, with holes."""
+    offset, made = draw(st.integers(0, 3)), []
+    for _ in range(draw(st.integers(0, 6))):
+        magic, codec = draw(st.integers(0, 1)), draw(st.sampled_from([0, 0, 1, 2, 3]))
+        deltas = sorted(draw(st.sets(st.integers(0, 6), min_size=1, max_size=5)))[: 5 if codec else 1]
+        stamps = st.integers(-5, 5) if magic else st.just(-1 - START)
+        records = [Record(offset + delta, START + draw(stamps), draw(KEYS), draw(VALUES)) for delta in deltas]
+        append_time = draw(st.sampled_from([None, START + 9])) if magic else None
+        made.append(legacy.encode_set(records, magic, codec, append_time=append_time))
+        offset += deltas[-1] + 1 + draw(st.integers(0, 2))
+    return made, offset
+
+
+@given(st.data())
+def test_a_round_over_legacy_messages_leaves_what_the_twin_leaves(data):
+    entries, end = data.draw(legacy_logs())
+    said = Settings(
+        now_ms=NOW,
+        upper_bound=data.draw(st.sampled_from([end, -1, end // 2])),
+        new_horizon_ms=NOW + 1000,
+        legacy_deletes_expired=data.draw(st.booleans()),
+    )
+    first = data.draw(st.sampled_from([0, end // 2]))
+    records = [record for entry in entries for record in legacy.read_entry(entry)]
+    latest = latest_of(record for record in records if record.offset >= first)
+    expected = [v2.read_batch(batch) for batch in clean(entries, latest, said)]
+    made, written, counts = clean_by_kernels(entries, latest, said)
+    places, stopped = v2.walk(made)
+    assert stopped == len(made)
+    found = [v2.read_batch(made, position) for position, _ in places]
+    assert [fields_of(batch) for batch in found] == [fields_of(batch) for batch in expected]
+    assert written[t.LAST_OFFSET].tolist() == [batch.last_offset for batch in found]
+    assert written[t.MAX_TIMESTAMP].tolist() == [batch.max_timestamp for batch in found]
+    assert counts[cleaning.COPIED_BATCHES] == 0
+    assert counts[cleaning.KEPT] == sum(batch.count for batch in found)
+    assert counts[cleaning.COPIED_BATCHES : cleaning.DROPPED_BATCHES + 1].sum() == len(entries)
 
 
 def fields_of(batch):

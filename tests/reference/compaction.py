@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.reference import batch as v2
-from tests.reference.record import Record
+from tests.reference import legacy
+from tests.reference.record import LOG_APPEND_TIME, Record
 
 ABORT, COMMIT = 0, 1
 
@@ -38,6 +39,7 @@ class Settings:
     aborted: tuple[Transaction, ...] = ()
     empty_markers: frozenset[int] = frozenset()
     producers: Mapping[int, Producer] = field(default_factory=dict)
+    legacy_deletes_expired: bool = False
 
 
 def is_aborted(batch: v2.Batch, aborted: Iterable[Transaction]) -> bool:
@@ -52,18 +54,22 @@ def is_aborted(batch: v2.Batch, aborted: Iterable[Transaction]) -> bool:
 
 def latest_offsets(batches: Iterable[v2.Batch], aborted: Iterable[Transaction], first: int = 0) -> dict[bytes, int]:
     """Pass 1: the latest offset of each key."""
+    visible = (batch for batch in batches if not batch.is_control and not is_aborted(batch, aborted))
+    return latest_of(record for batch in visible for record in batch.records if record.offset >= first)
+
+
+def latest_of(records: Iterable[Record]) -> dict[bytes, int]:
+    """The latest offset of each key among some records."""
     latest: dict[bytes, int] = {}
-    for batch in batches:
-        if not batch.is_control and not is_aborted(batch, aborted):
-            for record in batch.records:
-                if record.key is not None and record.offset >= first:
-                    latest[record.key] = max(latest.get(record.key, -1), record.offset)
+    for record in records:
+        if record.key is not None:
+            latest[record.key] = max(latest.get(record.key, -1), record.offset)
     return latest
 
 
 def clean(batches: Iterable[bytes], latest: Mapping[bytes, int], settings: Settings) -> list[bytes]:
     """Pass 2: the batches that are left, as bytes."""
-    left = (_clean_batch(data, latest, settings) for data in batches)
+    left = ((_clean_batch if data[16] == 2 else _clean_legacy)(data, latest, settings) for data in batches)
     return [data for data in left if data is not None]
 
 
@@ -83,6 +89,26 @@ def _clean_batch(data: bytes, latest: Mapping[bytes, int], settings: Settings) -
     if len(kept) == len(batch.records) and not sets_horizon:
         return data
     return _rebuilt(batch, kept, settings.new_horizon_ms if sets_horizon else horizon)
+
+
+def _clean_legacy(data: bytes, latest: Mapping[bytes, int], settings: Settings) -> bytes | None:
+    """One entry of magic 0 or 1: what stays of it becomes a batch of magic 2 that has no epoch and no producer."""
+    entry, records = legacy.read_message(data), legacy.read_entry(data)
+    kept = [record for record in records if _stays(record, latest, settings.legacy_deletes_expired)]
+    append_time = entry.timestamp_type == LOG_APPEND_TIME
+    flags = v2.LAT_BIT if append_time else 0
+    if not kept:
+        if entry.offset + 1 != settings.upper_bound:
+            return None
+        first, top = records[0].offset, entry.timestamp
+        fields = v2.Fields(first, entry.offset - first, -1, flags=flags, base_timestamp=-1, max_timestamp=top)
+        return v2.encode_batch([], fields)
+    fields = v2.Fields(kept[0].offset, None, -1, codec=entry.codec, flags=flags)
+    if append_time:
+        fields = replace(fields, max_timestamp=entry.timestamp)
+    if any(record.value is None for record in kept):
+        fields = replace(fields, flags=flags | v2.HORIZON_BIT, base_timestamp=settings.new_horizon_ms)
+    return v2.encode_batch(kept, fields)
 
 
 def _stays(record: Record, latest: Mapping[bytes, int], expired: bool) -> bool:
