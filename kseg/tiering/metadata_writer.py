@@ -13,6 +13,7 @@ from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
+from kseg.tiering.metadata_replicas import complete_replicas
 from kseg.types import TopicPartition
 
 _SECONDS: Final = 30.0
@@ -86,6 +87,12 @@ class StoppedTopic:
         assert self._partitions is not None
         return metadata_partition(topic_id, partition, self._partitions)
 
+    def complete(self, own: frozenset[str], *, now_ms: int) -> None:
+        """Append to replicas what an earlier run, whose uploads are `own`, has written to others of them only."""
+        for replicas in self._replicas.values():
+            if own and len(replicas) > 1:
+                complete_replicas(replicas, own, now_ms=now_ms)
+
     def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
         """See MetadataTopic."""
         replica = self._replicas[self._number(topic_id, partition)][0]
@@ -96,7 +103,11 @@ class StoppedTopic:
         table = pa.table(
             {"value": pa.array(values, pa.binary()), "timestamp": pa.array([now_ms] * len(values), pa.int64())}
         )
-        for log in self._replicas[self._number(topic_id, partition)]:
+        replicas = self._replicas[self._number(topic_id, partition)]
+        reason = _differences([open_log(log.directory) for log in replicas])
+        if reason is not None:  # an earlier write has reached some of them only
+            raise JobError(reason, hint="run this again: it completes what is its own")
+        for log in replicas:
             with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
                 writer.append(table)
 
