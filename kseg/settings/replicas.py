@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from kseg.errors import JobError
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
 from kseg.settings.source import SettingsSource
@@ -53,12 +54,24 @@ class StoppedReplicas:
         places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)
         return f"replicas of {self.topic} differ ({places}): start the cluster, let it catch up, and stop it again"
 
+    def groups(self) -> list[list[Log]]:
+        """The replicas of each partition."""
+        return list(self._replicas.values())
+
     def open(self, number: int) -> Log:
         """A partition as it is now; all its replicas are alike."""
         return open_log(self._replicas[number][0].directory)
 
     def append(self, number: int, rows: pa.Table, *, now_ms: int) -> None:
-        """Append rows to all replicas of a partition; they are durable when this returns."""
-        for log in self._replicas[number]:
+        """Append rows to all replicas of a partition; they are durable when this returns.
+
+        Raises:
+            JobError: The replicas differ: an earlier append has reached some of them only.
+        """
+        replicas = self._replicas[number]
+        reason = self._differences([open_log(log.directory) for log in replicas])
+        if reason is not None:
+            raise JobError(reason)
+        for log in replicas:
             with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
                 writer.append(rows)

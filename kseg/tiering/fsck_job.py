@@ -263,6 +263,11 @@ def _order(groups: Sequence[RemoteObjects], ends: Mapping[str, int | None]) -> I
         end = own_end if end is None or own_end is None else max(end, own_end)
 
 
+def _deletion_order(key: str) -> int:
+    """What makes a segment count goes first: what a run that dies leaves is then an upload that did not end."""
+    return next((rank for rank, part in enumerate(COMMIT_PARTS.values()) if key.endswith(part.value)), 2)
+
+
 def _delete(
     tier: TierObjects, findings: Iterable[Finding], objects: Mapping[str, StoredObject], told: Container[str | None]
 ) -> list[Finding]:
@@ -276,7 +281,7 @@ def _delete(
     for found in findings:
         is_old = all(now - objects[key].mtime_ms >= MIN_AGE_MS for key in found.keys)
         if found.kind is Kind.ORPHAN and is_old and found.segment_id in told:
-            for key in sorted(found.keys, key=lambda key: not key.endswith(ChunkedPart.MANIFEST.value)):
+            for key in sorted(found.keys, key=_deletion_order):
                 tier.delete(key)
             done.append(dataclasses.replace(found, deleted=True))
         else:

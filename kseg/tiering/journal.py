@@ -102,6 +102,19 @@ class Journal:
             durable.fsync_dir(self._side)
 
 
+def begun_uploads(directories: Iterable[str]) -> frozenset[str]:
+    """Ids of the uploads that stand in the journals of partitions, whatever tier they went to; none of broken ones."""
+    found: set[str] = set()
+    for directory in directories:
+        path = Path(directory) / SIDE_DIR / FILE
+        try:
+            uploads = json.loads(path.read_bytes()[:MAX_BYTES])["uploads"] if path.exists() else []
+            found |= {upload.segment_id for upload in (Upload(**fields) for fields in uploads) if _is_sound(upload)}
+        except (OSError, ValueError, KeyError, TypeError):  # whoever opens the journal to use it tells this
+            continue
+    return frozenset(found)
+
+
 def _is_sound(upload: Upload) -> bool:
     numbers = upload.base_offset, upload.next_base
     return (

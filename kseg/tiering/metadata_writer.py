@@ -17,6 +17,7 @@ from kseg.settings.replicas import StoppedReplicas
 from kseg.settings.select import PathLike, Selection
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
+from kseg.tiering.metadata_replicas import complete_replicas
 
 _SECONDS: Final = 30.0
 
@@ -76,6 +77,12 @@ class StoppedTopic:
     def _number(self, topic_id: str, partition: int) -> int:
         assert self._replicas.partitions is not None
         return metadata_partition(topic_id, partition, self._replicas.partitions)
+
+    def complete(self, own: frozenset[str], *, now_ms: int) -> None:
+        """Append to replicas what an earlier run, whose uploads are `own`, has written to others of them only."""
+        for replicas in self._replicas.groups():
+            if own and len(replicas) > 1:
+                complete_replicas(replicas, own, now_ms=now_ms)
 
     def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
         """See MetadataTopic."""

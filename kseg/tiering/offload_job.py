@@ -19,10 +19,11 @@ from kseg.runner import run_tasks
 from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.settings.values import Refusal
 from kseg.tiering.crypto import KeyRing
+from kseg.tiering.journal import begun_uploads
 from kseg.tiering.layout import LAYOUTS, Layout
 from kseg.tiering.local_files import partition_session
 from kseg.tiering.local_retention import delete_local
-from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
+from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, StoppedTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, check_remote
 from kseg.tiering.offload_partition import PartitionRun
 from kseg.tiering.offload_report import OffloadReport
@@ -126,6 +127,8 @@ def offload(
     with ExitStack() as stack:
         for parent in () if dry_run else sorted({str(Path(log.directory).parent) for log in chosen.logs}):
             stack.enter_context(DirLock(parent))
+        if isinstance(topic, StoppedTopic) and not dry_run:
+            topic.complete(begun_uploads(log.directory for log in chosen.logs), now_ms=now_ms)
         job.run(stack)
     return job.report(time.monotonic() - began)
 
@@ -188,6 +191,8 @@ class _Job:
             for problem in log.checkpoints.problems:  # a high watermark that is not known would protect nothing
                 raise problem
             run = PartitionRun(log, session, self.topic, self.options, now_ms=self.now_ms, verify=self.verify)
+            if session is not None:
+                run.settle()
         except (LockedError, OptionError):
             raise
         except KsegError as error:

@@ -60,6 +60,11 @@ class PartitionRun:
         self._started = {found.segment_id for found in self._known.values() if found.state == COPY_STARTED}
         self.pending = self._plan()
 
+    def settle(self) -> None:
+        """Take out of the journal what an earlier run has finished, but could not write down."""
+        copied = self._copied.items()
+        self._journal.end([base for base, known in copied if self._journal.find(*_bounds(known)) == known.segment_id])
+
     def _find_copied(self) -> dict[int, SegmentRecord]:
         """Segments that are in the tier, by base: what the metadata topic says, or without one the objects."""
         self._known = self._topic.segments(self.topic_id, self.log.partition)
@@ -203,6 +208,10 @@ class PartitionRun:
             self.log.segments[0].base_offset,
             self.error,
         )
+
+
+def _bounds(record: SegmentRecord) -> tuple[int, int]:
+    return record.start_offset, record.end_offset + 1
 
 
 def _described(found: Uploaded) -> OffloadedSegment:
