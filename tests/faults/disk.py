@@ -38,7 +38,7 @@ from kseg import durable
 from kseg.errors import KsegError
 from kseg.log import lock, writer_session
 from kseg.os_errors import storage_error
-from tests.scale import JIT_DISABLED
+from tests.scale import FACTOR, JIT_DISABLED
 
 Promise = Callable[[Any], None]
 Job = Callable[[Path, Promise], object]
@@ -170,14 +170,15 @@ def each_fault(start: Path, job: Job, check: Callable[[Path, End], object], *, f
 
     Args:
         start: The folder as the job finds it; it is copied.
-        every: Take only every so many, where a job has many and its check is slow.
+        every: Only one of so many faults, where a job has many and its check is slow; a soak has them all.
     """
     whole = FaultyDisk()
     end = run_with(whole, job, _copied(start, folder / "whole"))
     assert end.error is None, end
     check(folder / "whole", end)
     faults = [(number, kind) for number, (name, _) in enumerate(whole.seen) for kind in kinds_of(name)]
-    for number, kind in faults[:: 5 * every if JIT_DISABLED else every]:
+    every = max(every if FACTOR == 1 else 1, 5 if JIT_DISABLED else 1)
+    for number, kind in faults[::every]:
         place = _copied(start, folder / f"{kind}-{number}")
         end = run_with(FaultyDisk(number, kind), job, place)
         with noted(end):
