@@ -5,27 +5,63 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kseg.cli.common import add_json, add_path, parse_time
+from kseg.cli.common import add_json, add_path, parse_count, parse_time
 from kseg.cli.confirm import add_yes, confirm
+from kseg.cli.offload import show
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.settings_args import add_settings, settings_arguments
-from kseg.retention.job import SETTINGS, retain
+from kseg.cli.tier_args import key_files
+from kseg.retention.job import retain
 from kseg.retention.report import RetentionReport
 from kseg.tables import format_size
+from kseg.tiering import retain as retain_tiered
+from kseg.tiering.retain_job import SETTINGS
+from kseg.tiering.retain_report import TierRetentionReport
+from kseg.tiering.retirement import GRACE_MS
 
-EXAMPLE: Final = """example:
+EXAMPLE: Final = """examples:
   kseg retain /var/lib/kafka/data --metadata /var/lib/kafka/data \\
     --server-properties /etc/kafka/server.properties --dry-run
+  kseg retain /var/lib/kafka/data --remote s3://bucket/prefix/ --metadata /var/lib/kafka/data \\
+    --server-properties /etc/kafka/server.properties --dry-run
+  kseg retain s3://bucket/archive/ --archive --topics orders --cleanup-policy delete --retention-ms 31536000000
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition")
+    add_path(parser, "a stopped broker's log directory, a tree of them, or one partition; or a tier, with --archive")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, and show what would go")
     parser.add_argument("--now", metavar="TIME", type=parse_time, help="count ages from this time instead of now")
     add_yes(parser)
+    tier = parser.add_argument_group("tiered topics")
+    tier.add_argument(
+        "--remote", metavar="URI", help="the tier of these partitions: retention there, and of local files"
+    )
+    tier.add_argument(
+        "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
+    )
+    tier.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
+    tier.add_argument("--allow-shared-keys", action="store_true", help="take key files that others can read")
+    tier.add_argument(
+        "--remote-metadata",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
+    )
+    tier.add_argument(
+        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
+    )
+    tier.add_argument(
+        "--grace-ms",
+        metavar="MS",
+        type=parse_count,
+        default=GRACE_MS,
+        help="how long objects of segments that were retired stay (default: 24 hours)",
+    )
+    tier.add_argument("--this-replica-only", action="store_true", help="although other brokers hold the partitions too")
     add_settings(parser, SETTINGS)
     add_json(parser)
 
@@ -35,6 +71,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
     given = settings_arguments(args)
     given["settings"] = given.pop("overrides")
     given["now_ms"] = args.now
+    if args.remote is not None or args.archive:
+        _run_tiered(args, out, given)
+        return
     if not args.dry_run and not args.yes:
         planned = retain(args.path, dry_run=True, **given)
         if not _may_delete(planned, args, out):
@@ -50,6 +89,27 @@ def _may_delete(planned: RetentionReport, args: argparse.Namespace, out: Output)
             out.line(line)
     what = f"Delete {planned.segments} segments, {format_size(planned.freed_bytes)}, for good?"
     return confirm(what, args, out)
+
+
+def _run_tiered(args: argparse.Namespace, out: Output, given: dict[str, Any]) -> None:
+    same = "remote_metadata remote_metadata_partitions archive grace_ms this_replica_only allow_shared_keys"
+    given |= {name: getattr(args, name) for name in same.split()} | {"keys": args.remote_keys}
+    remote, path = (args.path, None) if args.remote is None else (args.remote, args.path)
+    if not args.dry_run and not args.yes:
+        planned = retain_tiered(remote, path, dry_run=True, **given)
+        gone = planned.remote_segments + planned.local_segments + planned.swept_segments
+        if gone and not args.json:
+            for line in planned.lines(out.width):
+                out.line(line)
+        if gone and not confirm(_question(planned), args, out):
+            return
+    report = retain_tiered(remote, path, dry_run=args.dry_run, progress=for_people(quiet=args.json), **given)
+    show(report, args, out)
+
+
+def _question(planned: TierRetentionReport) -> str:
+    size = format_size(planned.remote_bytes + planned.local_bytes + planned.swept_bytes)
+    return f"Retire {planned.remote_segments} and delete {planned.local_segments} segments, {size}, for good?"
 
 
 def _show(report: RetentionReport, args: argparse.Namespace, out: Output) -> None:

@@ -32,7 +32,7 @@ class MetadataTopic(Protocol):
         """What the topic says of a partition's segments, by their ids."""
 
     def write(self, topic_id: str, partition: int, values: Sequence[bytes], *, now_ms: int) -> None:
-        """Write records about a partition; they are durable when this returns."""
+        """Write records about a partition; they, and all before them, are durable when this returns."""
 
 
 def _of_partition(records: dict[str, SegmentRecord], topic_id: str, partition: int) -> dict[str, SegmentRecord]:

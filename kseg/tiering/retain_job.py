@@ -191,6 +191,8 @@ class _Job:
         for partition in self.tier.partitions():
             in_tier.setdefault((partition.place.topic_id, partition.place.partition), []).append(partition)
         if not is_local:
+            if not in_tier:
+                raise OptionError(f"no segments of a tier in {self.tier.uri}")
             wanted = self.chosen.source.topics
             found = [places for places in in_tier.values() if wanted is None or places[0].place.topic in wanted]
             if missing := (wanted or frozenset()) - {places[0].place.topic for places in found}:

@@ -156,6 +156,12 @@ def sweep(where: PartitionTier, *, grace_ms: int = GRACE_MS, now_ms: int, dry_ru
     due = sorted(name for name, age in ages.items() if age >= grace_ms)
     waiting = sorted(name for name, age in ages.items() if age < grace_ms and name in uploads)
     if not dry_run:
+        marked = {name for dated in marks for name in dated.mark.hidden}
+        if unmarked := tuple(name for name in waiting if name not in marked):  # a run died before it had put one
+            mark = Mark("deletion", unmarked)
+            where.objects.put_bytes(mark.name, mark.to_bytes())
+        if any(name in uploads for name in due):  # a run may have died between a record and its fsync
+            where.topic.write(where.place.topic_id, where.place.partition, (), now_ms=now_ms)
         for name in due:
             _delete_objects(where, uploads.get(name, {}))
         told = [known[name.segment_id] for name in due if name.segment_id in known]

@@ -10,6 +10,7 @@ from kseg.cli.main import main
 from tests.cli.calls import call
 from tests.log.written import START, bases
 from tests.retention.test_job import make_log
+from tests.tiering.cluster import make_cluster
 
 FLAGS = ("--cleanup-policy", "delete", "--retention-ms", "10", "--now", START + 30)
 
@@ -70,3 +71,55 @@ def test_statuses(tmp_path):
     log.write_bytes(data[:16] + b"\x09" + data[17:] + data)  # a magic that is none, and a sound batch behind it
     assert call("retain", directory, *FLAGS, "--dry-run").status == 1
     assert main(["retain", "--help"]) == 0
+
+
+# -- tiers -------------------------------------------------------------------------------------------------------------
+
+TIERED = ("--topics", "a", "--now", START + 3_600_000, "--cleanup-policy", "delete")
+EXPIRED = ("--retention-ms", 3_600_000 - 10)
+
+
+@pytest.fixture
+def tiered(tmp_path):
+    """A log directory, and the tier that has a part of it."""
+    folder, tier = make_cluster(tmp_path / "data"), tmp_path / "tier"
+    given = ("--remote-storage-enable", "true", "--remote-metadata-partitions", 1)
+    assert call("offload", folder, tier, "--layout", "plain", "--topics", "a", *given).status == 0
+    return folder, tier
+
+
+def test_a_tier(tiered):
+    folder, tier = tiered
+    given = (*TIERED, *EXPIRED, "--remote-storage-enable", "true", "--remote-metadata-partitions", 1)
+    answer = call("retain", folder, "--remote", tier, *given, "--local-retention-ms", "-1", "--dry-run")
+    assert (answer.status, bases(folder / "a-0")) == (0, [0, 10, 20, 30])
+    assert answer.lines[0].split()[:7] == ["TOPIC", "PART", "BASE", "NEXT", "SIZE", "TIER", "RULE"]
+    assert [line.split()[-3:-1] for line in answer.lines[1:3]] == [["remote", "time"], ["local", "start"]]
+    assert answer.lines[3].startswith("1 remote segment of 1 partition would be retired")
+    answer = call("retain", folder, "--remote", tier, *given, "--local-retention-ms", "-1", "--yes", "--json")
+    partition, summary = answer.objects
+    assert (answer.status, partition["start_offset"], bases(folder / "a-0")) == (0, 10, [10, 20, 30])
+    assert (summary["summary"]["remote_segments"], summary["summary"]["waiting_segments"]) == (1, 1)
+    answer = call("retain", folder, "--remote", tier, *given, "--local-retention-ms", "-1", "--yes", "--grace-ms", 0)
+    assert answer.lines[-1].startswith("objects of 1 segment deleted")
+    assert not list(tier.rglob(f"{0:020d}-*"))
+
+
+def test_an_archive_alone(tmp_path):
+    folder, tier = make_cluster(tmp_path / "data"), tmp_path / "tier"
+    call("offload", folder, tier, "--topics", "a", "--archive")
+    answer = call("retain", tier, "--archive", *TIERED, *EXPIRED, "--yes", "--grace-ms", 0)
+    assert (answer.status, answer.lines[-1].split(",")[0]) == (0, "objects of 1 segment deleted")
+    assert not list(tier.rglob(f"{0:020d}-*"))
+    assert call("retain", folder, "--archive", *TIERED, *EXPIRED, "--yes").status == 2  # a log directory is no tier
+    assert call("retain", tier, "--archive", "--topics", "a", "--yes").status == 2  # nobody knows its settings
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nothing_of_a_tier_goes_where_nobody_can_be_asked(tiered, more, monkeypatch):
+    folder, tier = tiered
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    given = (*TIERED, *EXPIRED, "--remote-storage-enable", "true", "--remote-metadata-partitions", 1)
+    assert call("retain", folder, "--remote", tier, *given, *more).status == 2
+    assert bases(folder / "a-0") == [0, 10, 20, 30]
+    assert not list(tier.rglob(".kseg-*"))

@@ -45,4 +45,4 @@ def objects(tier):
 
 
 def marks(tier):
-    return sorted(path.name for path in tier.rglob(".kseg-retired-*"))
+    return sorted(path.name for path in tier.rglob(".kseg-retired-*.json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kseg
+from kseg import durable
 from kseg.errors import FormatError
 from kseg.tiering import fsck
 from kseg.tiering.layout import ChunkedPart, PlainPart, RemoteName
@@ -137,6 +138,20 @@ def test_the_object_that_makes_a_segment_count_goes_first(folder, tier, layout, 
     assert clock.startswith(".kseg-clock")
     assert first.endswith((ChunkedPart.MANIFEST if layout == "chunked" else PlainPart.LOG).value)
     assert is_mark(last)
+
+
+def test_a_record_is_durable_before_the_first_object_goes(folder, tier, monkeypatch):
+    """A run that died before it had fsynced what it appended: the next one sees the record, and must not trust it."""
+    run(folder, tier, delete_local=True)
+    where = partition_tier(tier, folder)
+    retire(where, Mark("retention", (names(tier)[0],)), now_ms=NOW)
+    done = []
+    real_fsync, real_delete = durable.fsync_file, type(where.objects).delete
+    monkeypatch.setattr(durable, "fsync_file", lambda fd: (done.append("fsync"), real_fsync(fd)))
+    monkeypatch.setattr(type(where.objects), "delete", lambda s, key: (done.append("delete"), real_delete(s, key)))
+    monkeypatch.setattr(type(where.objects), "now_ms", lambda _: NOW)
+    sweep(where, now_ms=NOW + DAY_MS)
+    assert "fsync" in done[: done.index("delete")]
 
 
 # -- what is replaced --------------------------------------------------------------------------------------------------
