@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kseg.compaction.config import CleanerConfig
 from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment
@@ -17,6 +17,9 @@ from kseg.log.segment import Segment
 from kseg.log.staging import write_nonce
 from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class EraseWork:
         Raises:
             FormatError: A batch is damaged.
         """
+        return _sound(self.try_count(segments))
+
+    def try_count(self, segments: Sequence[Segment]) -> list[int | KsegError]:
+        """The same, with an error in the place of what cannot be read."""
         tasks = [portable(segment) for segment in segments]
         sizes = [segment.size for segment in tasks]
         return self._run(_Tasks(self.search).count, tasks, weights=sizes, progress=self.progress)
@@ -63,16 +70,21 @@ class EraseWork:
         tasks = [
             EraseTask(portable(segment), keeping, interval, folder, nonce, target) for segment, keeping in segments
         ]
-        erased: list[SegmentErasure] = self._run(_Tasks(self.search).erase, tasks)
+        erased = _sound(self._run(_Tasks(self.search).erase, tasks))
         for done in erased:
             path = target / segment_file_name(done.base_offset, FileKind.LOG, FileState.CLEANED)
             if digest(path) != done.digest_after:
                 raise JobError("a task's file is not what the task wrote", path=str(path))
         return erased
 
-    def _run(self, work: Any, tasks: list[Any], **options: Any) -> list[Any]:
-        results = run_tasks(work, tasks, spark=self.spark, workers=self.workers, **options)
-        for result in results:
-            if isinstance(result, KsegError):
-                raise result
-        return results
+    def _run(self, work: Callable[[Task], Result], tasks: Sequence[Task], **options: Any) -> list[Result | KsegError]:
+        return run_tasks(work, tasks, spark=self.spark, workers=self.workers, **options)
+
+
+def _sound(results: Sequence[Result | KsegError]) -> list[Result]:
+    found = []
+    for result in results:
+        if isinstance(result, KsegError):
+            raise result
+        found.append(result)
+    return found

@@ -11,7 +11,7 @@ from kseg.compaction.erase_report import Lingering, PlaceErasure
 from kseg.compaction.erase_work import EraseWork
 from kseg.compaction.eraser import Keeping, SegmentErasure
 from kseg.compaction.remote import TierAccess
-from kseg.errors import FormatError, KsegError, LockedError, LogError
+from kseg.errors import KsegError, LockedError
 from kseg.log.partition import Log
 from kseg.settings.source import SettingsSource
 from kseg.tiering.layout import RemoteName
@@ -124,14 +124,12 @@ class RemoteErase:
     def _find_lingering(self, log: TierLog, where: PartitionTier) -> list[Lingering]:
         """Uploads that nobody reads and that hold such records, or cannot be searched."""
         found = []
-        for upload in log.others:
+        counts = self.work.try_count([log.segment(upload) for upload in log.others])
+        for upload, records in zip(log.others, counts, strict=True):
             why = "retired" if upload.is_retired else "not a part of the log"
-            try:
-                records = self.work.count([log.segment(upload)])[0]
-            except (FormatError, LogError) as error:
-                found.append(_lingering(log, upload.name, None, f"{why}; it cannot be read: {error}"))
-                continue
-            if records:
+            if isinstance(records, KsegError):
+                found.append(_lingering(log, upload.name, None, f"{why}; it cannot be read: {records}"))
+            elif records:
                 found.append(_lingering(log, upload.name, records, why))
         complete = {upload.name for upload in (*log.current, *log.others)}
         broken = sorted(list_partition(where)[0].keys() - complete)

@@ -12,12 +12,15 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from kseg.compaction import compact, erase, repack
+from kseg.compaction import RemoteOptions, compact, erase, repack
+from kseg.log.metadata import PartitionMetadata, write_partition_metadata
 from kseg.log.partition import open_log
+from kseg.tiering import offload
 from tests.compaction.rounds import GrowingLog, Setup
 from tests.datasource import compact_elsewhere
 from tests.datasource.spark_session import environment
 from tests.scale import counts
+from tests.tiering.tiers import TOPIC_ID
 
 
 def files_of(directory):
@@ -63,6 +66,36 @@ def test_erasing_and_repacking_on_spark_write_the_same_files(spark, oracle, tmp_
             results.append(files_of(copy))
         assert results[0] == results[1]
         assert results[0] != files_of(source)
+
+
+def test_rewriting_a_tier_on_spark_writes_the_same_objects(spark, oracle, tmp_path):
+    source = tmp_path / "source" / "t-0"
+    oracle.gen(source, 3, 160, codec="lz4", roll=0.04, keys=20)
+    write_partition_metadata(str(source), PartitionMetadata(TOPIC_ID))
+    offload(source, str(tmp_path / "tier"), layout="plain", archive=True)
+    for job in (
+        lambda tier, session: erase(tier, archive=True, predicate=has_long_value, spark=session, remote_options=NOW),
+        lambda tier, session: compact(
+            tier, archive=True, topics=["t"], config=compact_elsewhere.config(), now_ms=10**13, spark=session,
+            remote_options=NOW,
+        ),
+    ):  # fmt: skip
+        results = []
+        for session in (None, spark):
+            tier = shutil.copytree(tmp_path / "tier", tmp_path / f"copy-{len(list(tmp_path.iterdir()))}")
+            assert not job(tier, session).failed
+            results.append(objects_by_offset(tier))
+        assert results[0] == results[1]
+        assert results[0] != objects_by_offset(tmp_path / "tier")
+
+
+NOW = RemoteOptions(grace_ms=0)
+
+
+def objects_by_offset(tier):
+    """Bytes of all objects, without the ids of their segments."""
+    paths = [path for path in tier.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return {(path.name[:20], path.suffix): path.read_bytes() for path in paths}
 
 
 def has_long_value(batch):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import kseg
+from kseg.compaction import RemoteOptions, compact, erase
 from kseg.tiering import fsck, restore, tier
 from kseg.tiering import objects as tier_objects
 from kseg.tiering.objects import RetryPolicy
 from tests.faults.store import every, failing
 from tests.log.written import bases
+from tests.reference.rows import records_of
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
 
 LAYOUTS = pytest.mark.parametrize("layout", ["plain", "chunked"])
@@ -97,3 +100,30 @@ def test_a_server_that_dies_in_the_middle(s3, tmp_path, layout, after, monkeypat
     done = {segment.segment_id for partition in report.partitions for segment in partition.segments}
     assert begun <= done
     check_moved(uri, folder, [whole], tmp_path, segments=2, active=20)
+
+
+@LAYOUTS
+def test_erasure_of_a_cluster_and_compaction_of_an_archive(s3, folder, layout):
+    uri = s3.bucket("tier").replace("?", "/some/prefix/?")
+    whole = [rows(folder / f"a-{partition}") for partition in range(2)]
+    run(folder, uri, layout=layout, delete_local=True)
+    options = RemoteOptions(remote_metadata_partitions=1, retry=QUICK)
+    report = erase(folder, remote=uri, keys=[b"k1", b"k61"], topics=["a"], remote_options=options)
+    assert (report.failed, report.refusals, report.left, report.records) == ((), (), 0, 4)
+    assert len(report.lingering) == 4
+    assert "kseg-test-only" not in str(report.to_dict())  # the secret
+    for partition, expected in enumerate(whole):
+        log = kseg.open_log(folder / f"a-{partition}", remote=uri)
+        assert records_of(log.read()) == [row for row in expected if row.key not in (b"k1", b"k61")]
+    now = RemoteOptions(remote_metadata_partitions=1, retry=QUICK, grace_ms=0)
+    assert erase(folder, remote=uri, keys=[b"k1", b"k61"], topics=["a"], remote_options=now).is_proof
+    assert (sound(uri, folder).segments, sound(uri, folder).findings) == (6, ())
+
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+    archive = {"archive": True, "topics": ["a"], "settings": settings, "remote_options": now}
+    done = compact(uri, **archive)
+    assert [p.error or p.skipped for p in done.partitions] == [None, None]
+    assert [len(p.retired) for p in done.partitions] == [2, 2]
+    found = fsck(uri, deep=True, retry=QUICK)
+    assert (found.segments, found.findings) == (4, ())
+    assert all("nothing to clean" in p.skipped for p in compact(uri, **archive).partitions)
