@@ -69,7 +69,7 @@ class RollLimits:
 
 
 _NO_LIMITS = RollLimits().to_array()
-_REASONS = {
+REASONS = {
     Stop.OFFSET_RANGE: "the offset is below the segment's base offset or more than 2147483647 above it",
     Stop.OUT_OF_ORDER: "the offset is not above that of an indexed batch before it",
     Stop.LOG_TOO_LARGE: "a segment cannot hold more than 2147483647 bytes",
@@ -139,7 +139,7 @@ class IndexBuilder:
         taken, stop = self.add_until_roll(table, rows, None, first_position, first_row=first_row)
         if stop is not Stop.NONE:
             offset = int(table[LAST_OFFSET, first_row + taken])
-            raise LogError(_REASONS[stop], position=self.size, offset=offset)
+            raise LogError(REASONS[stop], position=self.size, offset=offset)
 
     def add_until_roll(
         self,

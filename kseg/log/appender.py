@@ -18,9 +18,9 @@ from kseg.format.builder import MAX_COUNT
 from kseg.index.build import Stop
 from kseg.log.checkpoints import write_leader_epochs
 from kseg.log.config import LogConfig
-from kseg.log.files import snapshot_offsets
+from kseg.log.files import snapshot_offsets, stray_snapshots
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
-from kseg.log.writer_open import FoundLog, stray_snapshots
+from kseg.log.writer_open import FoundLog
 from kseg.log.writer_producers import ProducerFields, producer_fields
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession

@@ -12,7 +12,7 @@ A directory is read as a broker would read it after its start-up passes, without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kseg.log.names import FileKind, FileState, SegmentFile, parse_segment_file
 from kseg.storage import Entry
@@ -53,3 +53,13 @@ def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:
         name.base_offset for name in names if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
     }
     return sorted(wanted, reverse=True)
+
+
+def stray_snapshots(snapshots: Iterable[int], bases: Collection[int], end_offset: int) -> list[int]:
+    """Snapshots that a broker would delete when it loads the log.
+
+    Those of segments stay, and of the others the newest one behind the last segment's base: the last shutdown's.
+    """
+    others = [offset for offset in snapshots if offset not in bases]
+    kept = max((offset for offset in others if max(bases, default=0) < offset <= end_offset), default=None)
+    return [offset for offset in others if offset != kept]

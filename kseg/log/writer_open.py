@@ -19,7 +19,7 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import CheckpointKind, read_checkpoints, read_leader_epochs, write_leader_epochs
 from kseg.log.config import LogConfig
-from kseg.log.files import live_files, snapshot_offsets
+from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
@@ -119,16 +119,6 @@ def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: in
     if found.epochs != (found.stored_epochs or LeaderEpochs()):
         write_leader_epochs(str(directory), found.epochs)
     return active
-
-
-def stray_snapshots(snapshots: list[int], bases: set[int], end_offset: int) -> list[int]:
-    """Snapshots that a broker would delete when it loads the log.
-
-    Those of segments stay, and of the others the newest one behind the last segment's base: the last shutdown's.
-    """
-    others = [offset for offset in snapshots if offset not in bases]
-    kept = max((offset for offset in others if max(bases, default=0) < offset <= end_offset), default=None)
-    return [offset for offset in others if offset != kept]
 
 
 def _refuse_swaps(entries: list[Entry], directory: Path) -> None:

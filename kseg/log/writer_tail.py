@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kseg.errors import CorruptRecordError, FormatError
-from kseg.index.build import IndexBuilder
+from kseg.errors import CorruptRecordError, LogError
+from kseg.index.build import REASONS, IndexBuilder, Stop
 from kseg.index.epoch import LeaderEpochs
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
+from kseg.log.segment_scan import scan_segment
 from kseg.log.sound import find_batch
-from kseg.log.walk import check_order
+from kseg.log.walk import Chunk, check_order
+from kseg.native.table import Table
 
 DAMAGE_HINT = "nothing was changed; 'kseg recover --salvage' keeps what is sound"
 
@@ -35,30 +37,30 @@ def scan_tail(segment: Segment, interval_bytes: int, producers: ProducerState, e
 
     Raises:
         FormatError: There is damage with sound batches behind it, or offsets fall back.
+        LogError: A batch cannot be indexed.
     """
     builder = IndexBuilder(segment.base_offset, interval_bytes)
     last = segment.base_offset - 1
-    problem: FormatError | None = None
+
+    def check(chunk: Chunk) -> None:
+        nonlocal last
+        last = check_order(chunk, segment.base_offset, last, segment.path)
+
+    def take(table: Table, rows: int) -> None:
+        nonlocal epochs
+        producers.add(table, rows, strict=False)
+        epochs = epochs.assign_batches(table, rows)
+
     with segment.open() as file:
-        chunks = iter(segment.walk(file, check=True))
-        while True:
-            try:
-                chunk = next(chunks)
-            except StopIteration:
-                break
-            except FormatError as error:
-                problem = error
-                break
-            last = check_order(chunk, segment.base_offset, last, segment.path)
-            builder.add(chunk.table, chunk.rows)
-            producers.add(chunk.table, chunk.rows, strict=False)
-            epochs = epochs.assign_batches(chunk.table, chunk.rows)
+        found = scan_segment(segment.walk(file, check=True), builder, take, check=check)
+        if found.stop is not Stop.NONE:
+            raise LogError(REASONS[found.stop], path=segment.path, position=builder.size, offset=found.stopped_at)
         if builder.size < file.size:
             sound = find_batch(
                 file, segment.options, builder.size + 1, base_offset=segment.base_offset, next_offset=last + 1
             )
             if sound is not None:
-                reason = "bytes that are no batch" if problem is None else problem.message
+                reason = "bytes that are no batch" if found.problem is None else found.problem.message
                 raise CorruptRecordError(
                     f"{reason}, but a sound batch follows at byte {sound}: this is no torn tail, so it is not cut off",
                     path=segment.path,

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from kseg.errors import IndexFileError
+from kseg.log.files import stray_snapshots
 from kseg.log.names import FileKind, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.native import table as t
 from kseg.native.table import Table
 from kseg.recovery.folder import Folder
 from kseg.recovery.segments import LoadedSegment
+
+MAX_OFFSET = 2**63 - 1
 
 
 class ProducerSnapshots:
@@ -123,8 +126,5 @@ def between(segments: Sequence[LoadedSegment], start: int, end: int | None = Non
 
 def remove_strays(folder: Folder) -> None:
     """Delete snapshots that belong to no segment, but for the newest one behind the last segment's base."""
-    bases = folder.bases()
-    strays = [offset for offset in folder.snapshots() if offset not in bases]
-    for offset in strays:
-        if offset != strays[-1] or (bases and offset < bases[-1]):
-            folder.remove(offset, FileKind.SNAPSHOT)
+    for offset in stray_snapshots(folder.snapshots(), folder.bases(), MAX_OFFSET):
+        folder.remove(offset, FileKind.SNAPSHOT)

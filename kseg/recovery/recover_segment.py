@@ -6,14 +6,13 @@ as the indexes need them. The segment's side of the producer state and of the le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kseg.errors import FormatError, LogError
 from kseg.index.build import IndexBuilder, Stop
 from kseg.index.epoch import LeaderEpochs
 from kseg.log.names import FileKind
-from kseg.log.walk import Chunk
+from kseg.log.segment_scan import scan_segment
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.parallel import walk_checked
@@ -74,29 +73,25 @@ def recover_segment(
     """
     builder = IndexBuilder(segment.base_offset, interval_bytes)
     producers.state.take_aborted()
-    next_offset = segment.base_offset
-    problem: FormatError | None = None
-    for step in _steps(segment):
-        if isinstance(step, FormatError):
-            problem = step
-            break
-        taken, stop = builder.add_until_roll(step.table, step.rows, None)
-        cache.assign(step.table, taken)
-        producers.add_recovered(step.table, taken)
-        if taken:
-            next_offset = int(step.table[t.LAST_OFFSET, taken - 1]) + 1
-        progress.advance(int(step.table[t.SIZE, :taken].sum()))
-        if stop is not Stop.NONE:
-            error = OffsetOverflowError if stop is Stop.OFFSET_RANGE else OffsetOrderError
-            _reset(segment)
-            raise error(segment, builder.size, int(step.table[t.LAST_OFFSET, taken]))
+
+    def take(table: t.Table, rows: int) -> None:
+        cache.assign(table, rows)
+        producers.add_recovered(table, rows)
+        progress.advance(int(table[t.SIZE, :rows].sum()))
+
+    with segment.open() as file:
+        found = scan_segment(walk_checked(file, segment.base_offset), builder, take)
+    if found.stop is not Stop.NONE:
+        error = OffsetOverflowError if found.stop is Stop.OFFSET_RANGE else OffsetOrderError
+        _reset(segment)
+        raise error(segment, builder.size, found.stopped_at)
     builder.finish()
     if (builder.time_index.offsets[1:] < builder.time_index.offsets[:-1]).any():
         _reset(segment)
-        raise OffsetOrderError(segment, builder.size, next_offset)
+        raise OffsetOrderError(segment, builder.size, found.next_offset)
     size = segment.size
     cut_segment(segment, builder, producers.state.take_aborted().to_bytes())
-    return Recovered(builder.size, size - builder.size, next_offset, problem)
+    return Recovered(builder.size, size - builder.size, found.next_offset, found.problem)
 
 
 def cut_segment(segment: LoadedSegment, builder: IndexBuilder, txn_index: bytes) -> None:
@@ -123,15 +118,6 @@ def _reset(segment: LoadedSegment) -> None:
         segment.folder.put(segment.base_offset, kind, b"")
     if segment.folder.get(segment.base_offset, FileKind.TXN_INDEX) is not None:
         segment.folder.put(segment.base_offset, FileKind.TXN_INDEX, b"")
-
-
-def _steps(segment: LoadedSegment) -> Iterator[Chunk | FormatError]:
-    """The chunks of a segment with checksums, and the damage that ends them, if any."""
-    with segment.open() as file:
-        try:
-            yield from walk_checked(file, segment.base_offset)
-        except FormatError as error:
-            yield error.with_traceback(None)
 
 
 def refused(error: OffsetOverflowError | OffsetOrderError) -> LogError:

@@ -19,11 +19,9 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
-from kseg.recovery.producers import ProducerSnapshots
+from kseg.recovery.producers import MAX_OFFSET, ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
 from kseg.recovery.segments import OPTIONS, LoadedSegment, walk_chunks
-
-MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,22 @@ def test_flips_of_length_magic_crc_and_checked_bytes_are_damage(tmp_path, segmen
         flip(file, byte, bit)
 
 
+def test_flips_in_logs_of_real_brokers_are_damage(golden, tmp_path):
+    """The same for batches of every codec and producer, some of each segment."""
+    chance = random.Random(5)
+    sources = sorted((golden / "before").glob("*-[0-9]*"))
+    for source in sources[::8] if JIT_DISABLED else sources:
+        path = shutil.copytree(source, tmp_path / source.name)
+        for task in PartitionCheck(kseg.open_log(path), deep=False, was_closed=False).tasks:
+            file = path / f"{task.base_offset:020d}.log"
+            places = batch_places(file)
+            for position, size in chance.choices(places, k=counts(4)) if places else ():
+                byte, bit = position + chance.choice(protected_bytes(size)), chance.randrange(8)
+                flip(file, byte, bit)
+                assert Severity.DAMAGE in {one.severity for one in verify_segment(task).findings}, (file, byte, bit)
+                flip(file, byte, bit)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_flips_of_legacy_messages_are_damage(tmp_path, magic, codec):
@@ -116,6 +132,31 @@ def test_what_a_bare_log_cannot_tell(tmp_path):
                 unseen = low <= _number(file, at + 12, 4) <= high
             assert (found(path) == sound) == unseen, f"batch {number}, byte {byte}, bit {bit}"
             flip(file, at + byte, bit)
+
+
+def test_what_holes_hide_of_a_base_offset(tmp_path):
+    """In a compacted log a batch may move as far as its neighbours let it, where no side file names its offsets."""
+    builder = LogBuilder(tmp_path)
+    for base, firsts in ((0, (0, 10, 40)), (200, (200, 210, 300))):
+        builder.segment(base)
+        for first in firsts:
+            builder.skip(first - builder.next_offset).batch(3, leader_epoch=0)
+    path = builder.write()
+    places = [(file, at) for file in sorted(path.glob("*.log")) for at, _ in batch_places(file)]
+    ranges = [(_number(file, at, 8), _number(file, at, 8) + 2, int(file.name[:20])) for file, at in places]
+    sound = found(path)
+    hidden = 0
+    for number, (file, at) in enumerate(places):
+        low = max([ranges[number][2], *(last + 1 for _, last, _ in ranges[:number][-1:])])
+        high = min([2**31, *(first for first, _, _ in ranges[number + 1 :][:1])])
+        for byte, bit in itertools.product(range(8), ALL_BITS):
+            flip(file, at + byte, bit)
+            first = _number(file, at, 8)
+            unseen = low <= first and first + 2 < high
+            assert (found(path) == sound) == unseen, f"batch {number}, byte {byte}, bit {bit}: {first}"
+            hidden += unseen
+            flip(file, at + byte, bit)
+    assert hidden
 
 
 def _number(file: Path, start: int, size: int) -> int:

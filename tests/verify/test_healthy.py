@@ -31,7 +31,10 @@ def alarms(path: Path, **options: object) -> list[str]:
     return [f"{f.code} {f.path} {f.detail}" for f in report.findings if f.severity is not Severity.INFO]
 
 
-@pytest.mark.parametrize("name", ["before", "cleaned", "expired", "unclean", "legacy"][3 if JIT_DISABLED else 0 :])
+LOG_DIRS = ["before", "cleaned", "expired", "unclean", "legacy", "tiered/local", "aiven/encrypted/local"]
+
+
+@pytest.mark.parametrize("name", LOG_DIRS[3 if JIT_DISABLED else 0 :])
 @pytest.mark.parametrize("deep", [False, True])
 def test_logs_of_real_brokers_raise_no_alarm(golden, name, deep):
     assert alarms(golden / name, deep=deep) == []
