@@ -101,14 +101,19 @@ def is_valid(found: SegmentRecord, end_offset: int, lineage: Epochs) -> bool:
     return is_on_lineage(found.epochs, found.end_offset + 1, lineage)
 
 
-def highest_copied(segments: Sequence[SegmentRecord], facts_lineage: Epochs) -> int:
-    """The last offset that was ever copied, on the lineage; -1 where none was. What is being deleted counts too."""
-    lineage = written_epochs(facts_lineage)
+def highest_copied(segments: Sequence[SegmentRecord], history: Epochs, end_offset: int) -> int:
+    """The last offset that was ever copied, on the lineage; -1 where none was. What is being deleted counts too.
+
+    Args:
+        history: The partition's leader epochs.
+        end_offset: Of the log.
+    """
+    lineage = written_epochs(history)
     for place in reversed(range(len(lineage))):
         epoch = lineage[place].epoch
         ends = [end for found in segments if found.state != COPY_STARTED for end in _last_of(found, epoch)]
         if ends:
-            following = lineage[place + 1].start_offset if place + 1 < len(lineage) else max(ends) + 1
+            following = lineage[place + 1].start_offset if place + 1 < len(lineage) else end_offset
             return min(max(ends), following - 1)
     return -1
 
