@@ -52,9 +52,8 @@ def move(data, tier, **options):
     return tier
 
 
-@pytest.mark.parametrize("strategy", ["memory", "spill"])
 @pytest.mark.parametrize("name", PARTITIONS)
-@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(("strategy", "layout"), [("memory", "plain"), ("spill", "chunked")])
 def test_a_log_in_both_tiers_becomes_what_the_broker_made_of_it(data, tmp_path, name, strategy, layout):
     tier = move(data, tmp_path / "tier", layout=layout)
     before = objects(tier)
