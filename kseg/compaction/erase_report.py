@@ -132,7 +132,7 @@ class EraseReport(Report):
         lines += [f"refused: {text}" for text in self.refusals]
         lines += [f"NOT COVERED: {name}" for name in self.not_covered]
         for found in self.lingering:
-            number = "not searched" if found.records is None else f"{found.records} records"
+            number = "not searched" if found.records is None else f"{found.records} record{'s' * (found.records > 1)}"
             lines.append(f"STILL IN THE TIER: {found.path}: {number}; {found.why}")
         if any(found.records for found in self.lingering):
             lines.append("objects hold them until their grace period is over; --grace-ms 0 deletes what is retired now")

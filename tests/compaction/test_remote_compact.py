@@ -14,7 +14,8 @@ from kseg.tiering import fsck, offload, restore
 from tests.compaction.test_golden import CLOCKS, GOLDEN, batches_of
 from tests.log.written import clock
 from tests.reference.rows import records_of
-from tests.tiering.retired import marks, objects
+from tests.tiering.cluster import NOW, make_cluster, run
+from tests.tiering.retired import marks, objects, partition_tier
 from tests.tiering.test_golden import key_files
 
 SETTINGS = {
@@ -51,9 +52,8 @@ def move(data, tier, **options):
     return tier
 
 
-@pytest.mark.parametrize("strategy", ["memory", "spill"])
 @pytest.mark.parametrize("name", PARTITIONS)
-@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(("strategy", "layout"), [("memory", "plain"), ("spill", "chunked")])
 def test_a_log_in_both_tiers_becomes_what_the_broker_made_of_it(data, tmp_path, name, strategy, layout):
     tier = move(data, tmp_path / "tier", layout=layout)
     before = objects(tier)
@@ -153,3 +153,36 @@ def test_nothing_may_be_left_of_a_segment(superseded, tmp_path, kind, segment_by
     assert fsck(str(tier), deep=True, keys=keys).findings == ()
     restore(str(tier), tmp_path / "back", keys=keys)
     assert [row.offset for row in records_of(kseg.open_log(tmp_path / "back/a-0").read())] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+def test_a_cluster_is_told(tmp_path, layout):
+    """Kafka does not tier compacted topics; where a topic became one later, its metadata names such segments."""
+    data, tier = make_cluster(tmp_path / "data"), tmp_path / "tier"
+    run(data, tier, layout=layout, delete_local=True)
+    restore(str(tier), tmp_path / "back", metadata=data)
+    shutil.copytree(data / "a-0", tmp_path / "both/a-0")
+    restore(str(tier), tmp_path / "both", metadata=data)
+    options = {
+        "topics": ["a"],
+        "settings": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0},
+        "now_ms": NOW,
+    }
+    before = objects(tier)
+    refused = compact(data, remote=str(tier), **options)
+    assert "it is not known how many partitions" in refused.partitions[0].skipped
+    assert objects(tier) == before
+    access = RemoteOptions(remote_metadata_partitions=1)
+    (done,) = compact(data, remote=str(tier), remote_options=access, **options).partitions
+    assert (done.error, done.skipped, len(done.retired)) == (None, None, 3)
+    compact(tmp_path / "both", **options)
+    expected = records_of(kseg.open_log(tmp_path / "both/a-0").read())
+    assert records_of(kseg.open_log(data / "a-0", remote=tier).read()) == expected
+    states = partition_tier(tier, data).records().values()
+    assert sorted((told.start_offset, told.end_offset, told.state) for told in states) == [
+        (0, 9, 2), (0, 29, 1), (10, 19, 2), (20, 29, 2),
+    ]  # fmt: skip
+    found = fsck(str(tier), metadata=data, remote_metadata_partitions=1, deep=True)
+    assert [finding.kind.value for finding in found.findings] == ["retired"] * 3
+    (again,) = compact(data, remote=str(tier), remote_options=access, **options).partitions
+    assert "nothing to clean" in again.skipped

@@ -49,7 +49,6 @@ def test_golden_tiers_of_a_cluster(golden, golden_keys, tmp_path, name):  # noqa
     assert sum(found.records for found in report.lingering) == sum(place.records for place in remote_places)
     assert not report.is_proof  # the old objects are still there
     assert set(before) <= set(objects(remote))
-    check_rows(tree, golden_keys)
 
     report = erase(
         local,
@@ -79,7 +78,7 @@ def check_rows(tree, keys):
             assert rows_of(alone.read(isolation=isolation)) == [row for row in rows if row[0] < end]
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", ["tiered", "aiven/encrypted"])
 def test_a_bucket_alone(golden, golden_keys, tmp_path, name):  # noqa: F811
     tree = copied(golden, name, tmp_path)
     remote = tree / "remote"

@@ -26,7 +26,7 @@ from tests.tiering.retired import make_old
 ONCE = RetryPolicy(attempts=1)
 KEYS = [b"k1", b"k12", b"k22"]
 LAYOUTS = ["plain", "chunked"]
-EVERY = 17  # of some hundred faults; their kinds alternate, and this is no multiple of their number
+EVERY = 31  # of some hundred faults; their kinds alternate, and this is no multiple of their number
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def test_every_call_of_the_store_can_fail(start, tmp_path):
         calls = FailingCalls(patch)
         erase_all(tmp_path / "whole", str)
     assert calls.seen > 40
-    for number in range(0, calls.seen, 1 if FACTOR > 1 else 7):
+    for number in range(0, calls.seen, 1 if FACTOR > 1 else 11):
         place = tmp_path / str(number)
         shutil.copytree(start, place)
         promised = []
