@@ -13,20 +13,35 @@ if TYPE_CHECKING:
     from kseg.tiering.fsck_report import FsckReport
     from kseg.tiering.offload_job import offload
     from kseg.tiering.offload_report import OffloadReport
+    from kseg.tiering.rebuild_job import rebuild_metadata
+    from kseg.tiering.rebuild_report import RebuildReport
     from kseg.tiering.restore_job import restore
     from kseg.tiering.restore_report import RestoreReport
     from kseg.tiering.rewrap_job import rewrap
     from kseg.tiering.rewrap_report import RewrapReport
 
-__all__ = ["FsckReport", "OffloadReport", "RestoreReport", "RewrapReport", "fsck", "offload", "restore", "rewrap"]
+__all__ = [
+    "FsckReport",
+    "OffloadReport",
+    "RebuildReport",
+    "RestoreReport",
+    "RewrapReport",
+    "fsck",
+    "offload",
+    "rebuild_metadata",
+    "restore",
+    "rewrap",
+]
 
 _HOMES = {
     "FsckReport": "kseg.tiering.fsck_report",
     "OffloadReport": "kseg.tiering.offload_report",
+    "RebuildReport": "kseg.tiering.rebuild_report",
     "RestoreReport": "kseg.tiering.restore_report",
     "RewrapReport": "kseg.tiering.rewrap_report",
     "fsck": "kseg.tiering.fsck_job",
     "offload": "kseg.tiering.offload_job",
+    "rebuild_metadata": "kseg.tiering.rebuild_job",
     "restore": "kseg.tiering.restore_job",
     "rewrap": "kseg.tiering.rewrap_job",
 }

@@ -7,6 +7,7 @@ the latest.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -89,7 +90,7 @@ def _informed(segment: RemoteSegment, told: KnownSegment) -> RemoteSegment:
 def _with_ends(ordered: Sequence[RemoteSegment]) -> list[RemoteSegment]:
     """Fill in what nobody tells: a segment ends where the next one starts."""
     starts = sorted({segment.start_offset for segment in ordered})
-    following = dict(zip(starts, [*starts[1:], None], strict=True))
+    following: dict[int, int | None] = dict(itertools.zip_longest(starts, starts[1:]))
     return [
         segment if segment.next_offset is not None else replace(segment, next_offset=following[segment.start_offset])
         for segment in ordered
