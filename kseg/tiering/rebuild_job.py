@@ -110,12 +110,10 @@ class _Job:
         wanted = [place for place in self._without_doubles(found) if not self._is_refused(place)]
         listed = group_objects(open_tier(self.tier.uri, retry=self.retry).list())[0]
         self._groups = {group.name.segment_id: group for group in listed if not group.missing}
-        lost = [
-            path for number in sorted({self._number(p) for p in wanted}) for path in self.directories.plan_lost(number)
-        ]
-        self.made = lost
+        numbers = sorted({self._number(place) for place in wanted})
+        self.made = [path for number in numbers for path in self.directories.plan_lost(number)]
         if not self.dry_run:
-            self.directories.make(lost)
+            self.directories.make(self.made)
             self.directories.reopen()
         logs = [log for log in self.directories.logs if log.topic == TOPIC]
         self._topic = StoppedTopic(logs, self.directories.source, self.count)
@@ -141,12 +139,14 @@ class _Job:
         return [places[0] for places in by_id.values() if len(places) == 1]
 
     def _is_refused(self, place: TierPartition) -> bool:
-        image, name = self.directories.image, place.place.topic
-        if image is None:
-            return False
-        topic = image.topics.get(name)
+        image, name, root = self.directories.image, place.place.topic, self.tier.root.rstrip("/") + "/"
+        topic = None if image is None else image.topics.get(name)
         reason = None
-        if topic is None or topic.topic_id != place.place.topic_id:
+        if not place.directory.startswith(root) or "/" not in place.directory.removeprefix(root):
+            reason = "the URI is that of a part of the tier: give the prefix that all its objects share, up to a slash"
+        elif image is None:
+            reason = None
+        elif topic is None or topic.topic_id != place.place.topic_id:
             reason = f"the cluster has no topic of id {place.place.topic_id}: it was deleted, or is another cluster's"
         elif place.place.partition not in topic.partitions:
             reason = "the cluster has no such partition"
@@ -194,7 +194,8 @@ class _Job:
         self, place: TierPartition, known: Mapping[str, SegmentRecord]
     ) -> tuple[RebuildPlan, list[SegmentRecord]]:
         """The segments of a partition to tell of, and their records."""
-        found = {s.name.segment_id: s for s in self.tier.segments(place) if s.name.segment_id in self._groups}
+        listed = self.tier.segments(place)
+        found = {s.name.segment_id: s for s in listed if s.name.segment_id in self._groups}
         new = [segment_id for segment_id in found if segment_id not in known]
         checks = [
             SegmentCheck(self.tier.uri, self._groups[segment_id], self.tier.keys, False, self.retry)
@@ -218,6 +219,8 @@ class _Job:
             lineage=lambda: self._lineage(place, segments),
             epochs_of=self._epochs_of,
         )
+        partial = (segment.name.segment_id for segment in listed if segment.name.segment_id not in self._groups)
+        plan.passed_over.update((segment_id, "objects of it are missing") for segment_id in partial)
         return plan, [self._record(segment, inspected[segment.name.segment_id]) for segment in plan.segments]
 
     def _log_start(self, place: TierPartition) -> int:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kseg.errors import OptionError
 from kseg.log.logdir import open_dir
 from kseg.log.metadata import MetaProperties, read_meta_properties
 from kseg.log.metadata_image import MetadataImage
@@ -18,7 +19,7 @@ from kseg.log.names import METADATA_TOPIC, partition_dir_name
 from kseg.log.partition import Log
 from kseg.log.writer import append_to, create_log
 from kseg.settings.source import SettingsSource
-from kseg.storage import LocalStore
+from kseg.storage import LocalStore, open_store
 from kseg.tiering.metadata_records import TOPIC
 from kseg.types import TopicPartition
 
@@ -29,6 +30,9 @@ class Directories:
     """The log directories that were given, and the cluster's metadata where one of them holds it."""
 
     def __init__(self, paths: Sequence[PathLike]) -> None:
+        for path in paths:
+            if not isinstance(open_store(path)[0], LocalStore):
+                raise OptionError(f"records are written to local directories, not to {os.fspath(path)!r}")
         self._paths = [os.fspath(path) for path in paths]
         self.reopen()
         own = next((log.directory for log in self.logs if log.topic == METADATA_TOPIC), None)

@@ -182,6 +182,27 @@ def test_incomplete_and_damaged_segments_are_not_told(folder, tier, layout):
     report = rebuild(tier, folder)
     assert [base for base, _ in told(report)] == [0]
     assert [refusal.is_damage for refusal in report.refusals] == [True]
+    assert reasons(report) == ["objects of it are missing"] * (layout == "chunked")
+
+
+@LAYOUTS
+def test_a_part_of_a_tier_is_refused(folder, tier, layout):
+    """Below it the objects' names do not tell all."""
+    run(folder, tier, layout=layout)
+    lose(folder)
+    (place,) = {path.parent for path in tier.rglob("*.log")}
+    for part in (place, place.parent):
+        report = rebuild(part, folder)
+        assert (told(report), ["a part of the tier" in str(refusal) for refusal in report.refusals]) == ([], [True])
+
+
+def test_from_s3(s3, folder):
+    uri = s3.bucket("tier").replace("?", "/some/prefix/?")
+    run(folder, uri, layout="chunked")
+    lose(folder)
+    assert told(rebuild(uri, folder)) == [(0, 10), (10, 20), (20, 30)]
+    found = fsck(uri, metadata=folder, remote_metadata_partitions=1, retry=QUICK)
+    assert (found.segments, found.findings) == (3, ())
 
 
 def test_segments_of_other_topics_are_refused(folder, tier, tmp_path):
