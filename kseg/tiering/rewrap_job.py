@@ -64,7 +64,10 @@ def rewrap(
         for group in groups
         if group.layout == "chunked"
         and (wanted is None or group.name.topic in wanted)
-        and (ChunkedPart.MANIFEST in group.parts or group.key(ChunkedPart.MANIFEST) in kept)
+        and (
+            ChunkedPart.MANIFEST in group.parts
+            or (group.missing == (ChunkedPart.MANIFEST,) and group.key(ChunkedPart.MANIFEST) in kept)
+        )
     ]
     if not chosen:  # a mistaken URI must not look like a rotation that is done
         raise OptionError(f"{remote} holds no manifest that was asked for", hint="'kseg fsck' lists what there is")

@@ -325,6 +325,19 @@ def test_a_store_that_tears_what_it_replaces(tier, keys, left):
     check_finished(tier, keys, ciphers)
 
 
+def test_what_is_left_of_a_segment_that_is_gone(tier, keys):
+    """A manifest must not come back without its segment; fsck says that the copy can go."""
+    (path, *_) = manifests(tier)
+    path.rename(f"{path}{SUFFIX}")
+    path.with_suffix(".log").unlink()
+    rewrap(str(tier), keys=keys, to="new")
+    assert not path.exists()
+    assert [finding.kind for finding in fsck(str(tier)).findings if "rewrap" in finding.text] == []
+    path.with_suffix(".indexes").unlink()
+    (found,) = [finding for finding in fsck(str(tier)).findings if finding.kind is Kind.STRANGER]
+    assert found.text.endswith("of a segment that is gone: delete it")
+
+
 def test_a_copy_with_another_data_key_is_not_dropped(tier, keys):
     first, second, *_ = manifests(tier)
     copy = first.with_name(first.name + SUFFIX)
