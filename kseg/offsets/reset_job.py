@@ -24,6 +24,7 @@ from kseg.offsets.report import ResetOffset, ResetReport
 from kseg.offsets.reset_plan import EARLIEST, LATEST, Topics, find_offset, plan_offset
 from kseg.settings.replicas import StoppedReplicas
 from kseg.settings.values import Refusal
+from kseg.storage import LocalStore
 from kseg.types import TopicPartition
 from kseg.views.group_state import SHARE, Group
 from kseg.views.groups import load_groups
@@ -75,6 +76,8 @@ def reset(
     began = time.monotonic()
     _check_target(offsets, group, topics, to, to_time_ms)
     found = find_group_logs(path)
+    if not all(isinstance(log.store, LocalStore) for log in found.coordinator):
+        raise OptionError("offsets are written to local directories")
     source = found.source(metadata)
     replicas = StoppedReplicas(consumer_offsets.TOPIC, found.coordinator, source, offsets_partitions)
     if replicas.partitions is None:
@@ -82,7 +85,8 @@ def reset(
             f"it is not known how many partitions {consumer_offsets.TOPIC} has",
             hint="give the metadata log, or their number",
         )
-    job = _Job(found, replicas, source.image, active_groups, any_topic_id, now_ms or int(time.time() * 1000), dry_run)
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    job = _Job(found, replicas, source.image, active_groups, any_topic_id, now_ms, dry_run)
     with ExitStack() as stack:
         for parent in () if dry_run else sorted({str(Path(log.directory).parent) for log in found.coordinator}):
             stack.enter_context(DirLock(parent))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kseg.tiering.fsck_report import FsckReport
     from kseg.tiering.offload_job import offload
     from kseg.tiering.offload_report import OffloadReport
+    from kseg.tiering.rebuild_job import rebuild_metadata
+    from kseg.tiering.rebuild_report import RebuildReport
     from kseg.tiering.restore_job import restore
     from kseg.tiering.restore_report import RestoreReport
     from kseg.tiering.retain_job import retain
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FsckReport",
     "OffloadReport",
+    "RebuildReport",
     "RestoreReport",
     "RewrapReport",
     "TierRetentionReport",
     "fsck",
     "offload",
+    "rebuild_metadata",
     "restore",
     "retain",
     "rewrap",
@@ -36,11 +40,13 @@ __all__ = [
 _HOMES = {
     "FsckReport": "kseg.tiering.fsck_report",
     "OffloadReport": "kseg.tiering.offload_report",
+    "RebuildReport": "kseg.tiering.rebuild_report",
     "RestoreReport": "kseg.tiering.restore_report",
     "RewrapReport": "kseg.tiering.rewrap_report",
     "TierRetentionReport": "kseg.tiering.retain_report",
     "fsck": "kseg.tiering.fsck_job",
     "offload": "kseg.tiering.offload_job",
+    "rebuild_metadata": "kseg.tiering.rebuild_job",
     "restore": "kseg.tiering.restore_job",
     "retain": "kseg.tiering.retain_job",
     "rewrap": "kseg.tiering.rewrap_job",

@@ -166,7 +166,7 @@ def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None, kept
         known = None if told is None else told.get(group.name.segment_id)
         if known is not None and known.state == STARTED:
             continue  # the metadata tells more of it
-        if group.layout == "chunked" and group.key(ChunkedPart.MANIFEST) in kept:
+        if group.missing == (ChunkedPart.MANIFEST,) and group.key(ChunkedPart.MANIFEST) in kept:
             yield _finding(Kind.MISSING, group, f"no {parts}, but a copy that 'kseg rewrap' kept: run that again")
             continue
         if COMMIT_PARTS[group.layout] in group.missing and (known is None or not known.is_finished):
@@ -221,9 +221,12 @@ def _rewraps(groups: Iterable[RemoteObjects], kept: Mapping[str, StoredObject]) 
 def _strangers(objects: Iterable[StoredObject], groups: Iterable[RemoteObjects]) -> Iterator[Finding]:
     manifests = {group.key(ChunkedPart.MANIFEST) for group in groups if group.layout == "chunked"}
     for found in objects:
-        if is_mark(found.key) or found.key.endswith("/" + CLEANED) or kept_manifest(found.key) in manifests:
+        original = kept_manifest(found.key)
+        if is_mark(found.key) or found.key.endswith("/" + CLEANED) or original in manifests:
             continue
         text = f"{found.key} is no object of a segment"
+        if original is not None:
+            text = f"{found.key} is a manifest that 'kseg rewrap' kept, of a segment that is gone: delete it"
         yield Finding(Kind.STRANGER, None, None, None, None, text, (found.key,), found.size)
 
 

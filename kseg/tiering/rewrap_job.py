@@ -46,7 +46,8 @@ def rewrap(
         workers: Threads; by default one per core.
 
     Raises:
-        OptionError: The new key was not given, or is a public one: that could not prove what it wraps.
+        OptionError: The new key was not given, or is a public one: that could not prove what it wraps. Or there is no
+            manifest.
         StorageError: The tier cannot be listed.
     """
     began = time.monotonic()
@@ -63,8 +64,13 @@ def rewrap(
         for group in groups
         if group.layout == "chunked"
         and (wanted is None or group.name.topic in wanted)
-        and (ChunkedPart.MANIFEST in group.parts or group.key(ChunkedPart.MANIFEST) in kept)
+        and (
+            ChunkedPart.MANIFEST in group.parts
+            or (group.missing == (ChunkedPart.MANIFEST,) and group.key(ChunkedPart.MANIFEST) in kept)
+        )
     ]
+    if not chosen:  # a mistaken URI must not look like a rotation that is done
+        raise OptionError(f"{remote} holds no manifest that was asked for", hint="'kseg fsck' lists what there is")
     tasks = [
         RewrapTask(remote, group, ring, to, group.key(ChunkedPart.MANIFEST) in kept, dry_run, tier.retry)
         for group in chosen

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import kseg
 from kseg.offsets import OffsetEntry
+from kseg.offsets.entries import format_entries
 from tests.cli.calls import call
+from tests.scale import FACTOR
 
 SECONDS = 30
 COUNT = 50
@@ -48,12 +52,12 @@ def standing(broker, group):
     return {tp.partition: (tp.offset, tp.metadata or "") for tp in found}
 
 
-def first_offsets(broker, group, **config):
+def first_offsets(broker, group, *, partitions=2, **config):
     """Where the group's next consumer begins, by partition."""
     client = consumer(broker, group, **config)
     client.subscribe(["orders"])
     first = {}
-    while len(first) < 2:
+    while len(first) < partitions:
         message = client.poll(SECONDS)
         assert message is not None
         assert message.error() is None, message.error()
@@ -100,3 +104,42 @@ def test_a_broker_takes_what_kseg_wrote(stopped, tmp_path):
     assert call("offsets", broker.data_dir, "--reset", file, "--yes").status == 0
     report = kseg.offsets.read(broker.data_dir, group="moved")
     assert [found.entry.offset for found in report.offsets] == [40, 41]
+
+
+def test_a_cluster_is_moved_by_its_bucket_and_its_groups(broker_factory, tmp_path):
+    """As docs/tiering.md, "Moving a cluster" tells it: the new cluster's topic has another id."""
+    old, tier, restored = tmp_path / "old", tmp_path / "tier", tmp_path / "restored"
+    with kseg.create_log(old / "orders-0") as writer:
+        for number in range(4):
+            if number:
+                writer.roll()
+            writer.append(pa.table({"value": [b"%d" % (10 * number + i) for i in range(10)]}), leader_epoch=3 * number)
+    kseg.tiering.offload(old, str(tier), topics=["orders"], archive=True)
+    topic_id = kseg.open_log(old / "orders-0").topic_id
+    stood = {"near": 12, "ahead": 38}
+    groups = tmp_path / "groups.jsonl"
+    groups.write_bytes(format_entries(OffsetEntry(g, "orders", 0, at, topic_id=topic_id) for g, at in stood.items()))
+    kseg.tiering.restore(str(tier), restored)
+    broker = broker_factory()
+    with broker:
+        broker.create_topic("orders")
+        client = consumer(broker, "any")
+        client.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        client.close()
+    place = broker.partition_dir("orders")
+    for file in [file for file in place.iterdir() if file.name != "partition.metadata"]:
+        file.unlink()
+    for file in [file for file in (restored / "orders-0").iterdir() if file.name != "partition.metadata"]:
+        shutil.copy(file, place)
+    flags = ("--reset", groups, "--yes")
+    assert call("offsets", broker.data_dir, *flags).status == 2  # the topic that they stood in had another id
+    assert call("offsets", broker.data_dir, *flags, "--any-topic-id").status == 0
+    for _ in range(2 if FACTOR > 1 else 1):
+        with broker:
+            broker.produce("orders", [{"value": b"new"}])
+            served = broker.consume("orders")
+            assert [int(row.value) for row in served[:30]] == list(range(30))
+            assert {row.value for row in served[30:]} == {b"new"}
+            assert standing(broker, "near") == {0: (12, "")}
+            assert first_offsets(broker, "near", partitions=1) == {0: 12}
+            assert first_offsets(broker, "ahead", partitions=1) == {0: 30}

@@ -11,6 +11,7 @@ import kseg
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
+from tests.cli.calls import call
 from tests.log.written import bases
 from tests.reference.record import Record
 from tests.reference.rows import table_of
@@ -101,6 +102,30 @@ def test_a_broker_serves_it_from_the_first_offset_on(offloaded):
                     (row.offset, row.key, row.value) for row in expected
                 ]
                 assert served[-1].value == b"new"
+
+
+def test_a_metadata_topic_that_was_lost_is_rebuilt_from_the_tier(offloaded):
+    """Its directories are gone; a broker that started so would move the log starts up, and delete from the tier."""
+    broker, written, report = offloaded
+    for place in broker.data_dir.glob("__remote_log_metadata-*"):
+        shutil.rmtree(place)
+    given = ("fsck", report.remote, "--metadata", broker.data_dir, "--rebuild-metadata")
+    answer = call(*given, "--yes", "--json")
+    assert (answer.status, answer.objects[-1]["summary"]["refusals"]) == (0, [])
+    # the broker itself may have copied more meanwhile: what was active when kseg offloaded
+    assert answer.objects[-1]["summary"]["segments"] >= report.segments
+    assert call(*given, "--yes", "--json").objects[-1]["summary"]["segments"] == 0
+    with broker:
+        for (topic, partition), (rows, committed) in written.items():
+            broker.produce(topic, [{"value": b"newer", "key": b"newer"}], partition)
+            for isolation, expected in ((False, rows), (True, committed)):
+                served = broker.consume(topic, partition, committed=isolation, start=0)
+                assert [(row.offset, row.key, row.value) for row in served[: len(expected)]] == [
+                    (row.offset, row.key, row.value) for row in expected
+                ]
+                assert served[-1].value == b"newer"
+    found = kseg.tiering.fsck(report.remote, metadata=broker.data_dir, deep=True)
+    assert found.findings == ()
 
 
 def test_a_broker_serves_what_an_erasure_has_left(offloaded):

@@ -130,6 +130,13 @@ def test_what_cannot_be_unwrapped_is_reported_and_left_alone(tier, keys):
     assert not list(tier.rglob(f"*{SUFFIX}"))
 
 
+def test_a_mistaken_address_is_no_rotation(tier, keys, tmp_path):
+    """Whoever took it for one would throw the old key away."""
+    for place, topics in ((tmp_path / "elsewhere", None), (tier, ["orders"]), (tier / "tiere", None)):
+        with pytest.raises(OptionError, match="holds no manifest"):
+            rewrap(str(place), keys=keys, to="new", topics=topics)
+
+
 def test_one_topic_only(tier, keys):
     report = rewrap(str(tier), keys=keys, to="new", topics=["tiered"])
     assert {found.topic for found in report.segments} == {"tiered"}
@@ -302,12 +309,26 @@ def test_a_store_that_tears_what_it_replaces(tier, keys, left):
     check_finished(tier, keys, ciphers)
 
 
+def test_what_is_left_of_a_segment_that_is_gone(tier, keys):
+    """A manifest must not come back without its segment; fsck says that the copy can go."""
+    (path, *_) = manifests(tier)
+    path.rename(f"{path}{SUFFIX}")
+    path.with_suffix(".log").unlink()
+    rewrap(str(tier), keys=keys, to="new")
+    assert not path.exists()
+    assert [finding.kind for finding in fsck(str(tier)).findings if "rewrap" in finding.text] == []
+    path.with_suffix(".indexes").unlink()
+    (found,) = [finding for finding in fsck(str(tier)).findings if finding.kind is Kind.STRANGER]
+    assert found.text.endswith("of a segment that is gone: delete it")
+
+
 def test_a_copy_with_another_data_key_is_not_dropped(tier, keys):
     first, second, *_ = manifests(tier)
     copy = first.with_name(first.name + SUFFIX)
     shutil.copy(second, copy)
     rewrap(str(tier), keys=keys, to="key1")
     assert copy.exists()
+    assert read(tier, keys) > 8000  # readers do not see it
     report = rewrap(str(tier), keys=keys, to="key1")
     assert ["another data key" in found.error for found in report.segments if found.error] == [True]
 
