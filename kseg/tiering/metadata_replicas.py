@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kseg.errors import KsegError
 from kseg.format.batch import BatchHeader
-from kseg.index.epoch import LeaderEpochs
+from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.internal.remote_log_metadata import decode
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
@@ -46,13 +46,17 @@ def complete_replicas(replicas: Sequence[Log], own: Container[str], *, now_ms: i
     return len(plans)
 
 
+def epochs_below(log: Log, offset: int) -> tuple[EpochStart, ...]:
+    """The leader epochs that begin below an offset; one that begins at the log's end is of a write that died."""
+    return LeaderEpochs(tuple(log.leader_epochs())).truncate_from_end(offset).entries
+
+
 Tail = list[tuple[BatchHeader, pa.Table]]
 
 
 def plan_completion(log: Log, longest: Log, own: Container[str]) -> Tail | None:
     """The batches that a replica lacks; None where it is no prefix of the other, or they are not a run's own."""
-    epochs = LeaderEpochs(tuple(longest.leader_epochs())).truncate_from_end(log.end_offset)
-    if tuple(log.leader_epochs()) != epochs.entries:
+    if epochs_below(log, log.end_offset) != epochs_below(longest, log.end_offset):
         return None
     start = max(log.start_offset, longest.start_offset)
     if _read(log, start, log.end_offset) != _read(longest, start, log.end_offset):

@@ -13,7 +13,7 @@ from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
-from kseg.tiering.metadata_replicas import complete_replicas
+from kseg.tiering.metadata_replicas import complete_replicas, epochs_below
 from kseg.types import TopicPartition
 
 _SECONDS: Final = 30.0
@@ -114,7 +114,7 @@ class StoppedTopic:
 
 def _differences(replicas: Sequence[Log]) -> str | None:
     """Why replicas are not the same log: one of them would be truncated to another when the cluster starts."""
-    ends = {(log.end_offset, tuple(log.leader_epochs())) for log in replicas}
+    ends = {(log.end_offset, epochs_below(log, log.end_offset)) for log in replicas}
     if len(ends) == 1:
         return None
     places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)
