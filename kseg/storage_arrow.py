@@ -76,6 +76,12 @@ def _entry(info: pafs.FileInfo) -> Entry:
     return Entry(info.base_name, info.size or 0, -1 if mtime_ns is None else mtime_ns // 1_000_000, is_dir)
 
 
+def _short(path: str, got: int, wanted: int) -> StorageError:
+    error = StorageError(f"the store's answer ended at byte {got}, asked was for {wanted}", path=path)
+    error.retryable = True
+    return error
+
+
 class ArrowFile:
     """An object of a store that pyarrow opened."""
 
@@ -85,6 +91,9 @@ class ArrowFile:
         self.size, self.identity = store.identify(path)
         with arrow_errors(path):
             self._file = store.filesystem.open_input_file(path)
+            size = self._file.size()
+        if size != self.size:  # two answers: one of them was cut short
+            raise _short(path, min(size, self.size), max(size, self.size))
 
     def refresh(self) -> int:
         """See RandomFile; objects do not grow, but a file behind a URI may: it is opened again then."""
@@ -104,8 +113,8 @@ class ArrowFile:
         with arrow_errors(self.path):
             while done < wanted:
                 part = self._file.read_at(wanted - done, position + done)
-                if not part:
-                    break
+                if not part:  # a connection that broke in the middle can look like the end
+                    raise _short(self.path, position + done, position + wanted)
                 target[done : done + len(part)] = part
                 done += len(part)
         return done
@@ -204,7 +213,11 @@ class ArrowStore:
     def read(self, path: str, limit: int | None = None) -> bytes:
         """See Store."""
         with arrow_errors(path), self.filesystem.open_input_file(path) as file:
-            return bytes(file.read() if limit is None else file.read(limit))
+            wanted = file.size() if limit is None else min(limit, file.size())
+            data = bytes(file.read(wanted))
+        if len(data) < wanted:
+            raise _short(path, len(data), wanted)
+        return data
 
     def open(self, path: str) -> ArrowFile:
         """See Store."""

@@ -10,10 +10,16 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from kseg.errors import JobError
+from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
 from kseg.settings.source import SettingsSource
 from kseg.types import TopicPartition
+
+
+def epochs_below(log: Log, offset: int) -> tuple[EpochStart, ...]:
+    """The leader epochs that begin below an offset; one that begins at the log's end is of a write that died."""
+    return LeaderEpochs(tuple(log.leader_epochs())).truncate_from_end(offset).entries
 
 
 class StoppedReplicas:
@@ -48,7 +54,7 @@ class StoppedReplicas:
 
     def _differences(self, replicas: Sequence[Log]) -> str | None:
         """Why replicas are not the same log: one of them would be truncated to another when the cluster starts."""
-        ends = {(log.end_offset, tuple(log.leader_epochs())) for log in replicas}
+        ends = {(log.end_offset, epochs_below(log, log.end_offset)) for log in replicas}
         if len(ends) == 1:
             return None
         places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)

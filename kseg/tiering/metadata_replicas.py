@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from kseg.errors import KsegError
 from kseg.format.batch import BatchHeader
-from kseg.index.epoch import LeaderEpochs
 from kseg.internal.remote_log_metadata import decode
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
 from kseg.schema import select_columns
+from kseg.settings.replicas import epochs_below
 from kseg.types import Codec
 
 _COLUMNS = ["offset", "key", "value", "timestamp"]
@@ -51,8 +51,7 @@ Tail = list[tuple[BatchHeader, pa.Table]]
 
 def plan_completion(log: Log, longest: Log, own: Container[str]) -> Tail | None:
     """The batches that a replica lacks; None where it is no prefix of the other, or they are not a run's own."""
-    epochs = LeaderEpochs(tuple(longest.leader_epochs())).truncate_from_end(log.end_offset)
-    if tuple(log.leader_epochs()) != epochs.entries:
+    if epochs_below(log, log.end_offset) != epochs_below(longest, log.end_offset):
         return None
     start = max(log.start_offset, longest.start_offset)
     if _read(log, start, log.end_offset) != _read(longest, start, log.end_offset):

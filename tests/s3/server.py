@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +100,7 @@ class S3Server:
     def stop(self) -> None:
         """End it, and wait; nothing to do where it does not run."""
         if self._process is not None:
+            self.thaw()
             self._process.terminate()
             self._process.wait(timeout=START_SECONDS)
             self._process = None
@@ -109,14 +112,30 @@ class S3Server:
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        """Let it say nothing any more, as a server that hangs; `thaw` lets it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def limit_files(self, size: int | None) -> None:
+        """Let its disk be full for files of more bytes than this; None: it has room again."""
+        assert self._process is not None
+        limit = resource.RLIM_INFINITY if size is None else size
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
     def bucket(self, name: str) -> str:
         """Make a bucket; return its URI. Credentials come from the environment."""
         (self.folder / name).mkdir()
         return self.uri(name)
 
-    def uri(self, path: str) -> str:
-        """The URI of a bucket, or of a prefix in one."""
-        return f"s3://{path}?endpoint_override={self.address}&scheme=http&region=us-east-1"
+    def uri(self, path: str, address: str | None = None) -> str:
+        """The URI of a bucket, or of a prefix in one; `address` is that of a proxy, where there is one."""
+        return f"s3://{path}?endpoint_override={address or self.address}&scheme=http&region=us-east-1"
 
 
 def main() -> int:
