@@ -7,10 +7,10 @@ callers fsync files and directories in the order that their protocol asks for.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +28,33 @@ _FILE_MODE = 0o666  # the umask decides, as it does for a broker
 
 def create(path: PathLike, *, exclusive: bool = True) -> int:
     """Create a file and return its descriptor; one that exists is an error, or with exclusive=False is emptied."""
-    with storage_errors(path):
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        return os.open(path, flags | (os.O_EXCL if exclusive else os.O_TRUNC), _FILE_MODE)
+    return _open_new(path, os.O_EXCL if exclusive else os.O_TRUNC)
 
 
 def open_append(path: PathLike) -> int:
     """Open a file so that every write goes to its end, creating it where it is missing; not for `write_at`."""
+    return _open_new(path, os.O_APPEND)
+
+
+def _open_new(path: PathLike, flags: int) -> int:
+    """Open a file that may have to be made; what root makes belongs to the directory's owner, who has to write it."""
     with storage_errors(path):
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE_MODE)
+        fd = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            status = os.fstat(fd)
+            if os.geteuid() == 0 and status.st_uid == 0 and status.st_nlink == 1:
+                _give_to_owner(fd, path)
+        except OSError:
+            os.close(fd)
+            raise
+    return fd
+
+
+def _give_to_owner(made: int | PathLike, path: PathLike) -> None:
+    owner = Path(path).parent.stat()
+    if owner.st_uid or owner.st_gid:
+        with contextlib.suppress(PermissionError):  # a root that may not: the directory is a mount of another machine's
+            os.chown(made, owner.st_uid, owner.st_gid)
 
 
 def open_write(path: PathLike) -> int:
@@ -51,7 +69,7 @@ def close(fd: int, path: PathLike = "") -> None:
         os.close(fd)
 
 
-@contextmanager
+@contextlib.contextmanager
 def closing(fd: int, path: PathLike = "") -> Iterator[int]:
     """Give the descriptor and close it at the end."""
     try:
@@ -136,7 +154,10 @@ def truncate(file: int | PathLike, size: int) -> None:
 def make_dir(path: PathLike, *, exist_ok: bool = False) -> None:
     """Make one directory; its parent has to be there."""
     with storage_errors(path):
+        is_new = not Path(path).is_dir()
         Path(path).mkdir(exist_ok=exist_ok)
+        if is_new and os.geteuid() == 0:
+            _give_to_owner(path, path)
 
 
 def remove_dir(path: PathLike) -> None:

@@ -9,7 +9,7 @@ from kseg.cli.common import add_path
 from kseg.cli.confirm import confirm
 from kseg.cli.progress import for_people
 from kseg.cli.render import Output
-from kseg.cli.repair_output import add_repair_arguments, config_of, show
+from kseg.cli.repair_output import add_repair_arguments, check_words, config_of, show
 from kseg.errors import OptionError
 from kseg.recovery.job import recover, undo_repair
 
@@ -30,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Recover, or undo; what would be destroyed is asked for."""
-    if args.run is not None and not args.undo:
-        raise OptionError("--run goes with --undo")
+    check_words(args, "all", "salvage", "as_kafka")
     if args.undo:
         show(undo_repair(args.path, run=args.run, dry_run=args.dry_run), args, out)
         return
+    if args.as_kafka and args.salvage:
+        raise OptionError("--as-kafka and --salvage exclude each other: a broker salvages nothing")
     if args.as_kafka and not args.dry_run and not confirm("Delete what a broker would cut off, for good?", args, out):
         return
     report = recover(

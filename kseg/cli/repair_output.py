@@ -7,6 +7,7 @@ import argparse
 from kseg.cli.common import add_json, parse_count
 from kseg.cli.confirm import add_yes
 from kseg.cli.render import DAMAGED, Output
+from kseg.errors import OptionError
 from kseg.log.config import LogConfig
 from kseg.recovery.report import RepairReport
 
@@ -30,6 +31,19 @@ def add_repair_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_yes(parser)
     add_json(parser)
+
+
+def check_words(args: argparse.Namespace, *others: str) -> None:
+    """Refuse words that have no meaning together.
+
+    Raises:
+        OptionError: An undo was asked for together with `others`, or a run without an undo.
+    """
+    if args.run is not None and not args.undo:
+        raise OptionError("--run goes with --undo")
+    given = [name for name in others if getattr(args, name) not in (None, False)]
+    if args.undo and given:
+        raise OptionError(f"--undo takes back what was done: --{given[0].replace('_', '-')} has no meaning with it")
 
 
 def config_of(args: argparse.Namespace) -> LogConfig:

@@ -9,8 +9,7 @@ from kseg.cli.common import add_path, parse_count
 from kseg.cli.confirm import confirm
 from kseg.cli.progress import for_people
 from kseg.cli.render import Output
-from kseg.cli.repair_output import add_repair_arguments, config_of, show
-from kseg.errors import OptionError
+from kseg.cli.repair_output import add_repair_arguments, check_words, config_of, show
 from kseg.recovery.job import truncate, undo_repair
 
 EXAMPLE: Final = """example:
@@ -29,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Truncate, or undo; records go, so it is asked for."""
-    if args.run is not None and not args.undo:
-        raise OptionError("--run goes with --undo")
+    check_words(args, "to", "to_leader", "as_kafka")
     if args.undo:
         show(undo_repair(args.path, run=args.run, dry_run=args.dry_run), args, out)
         return

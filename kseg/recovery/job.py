@@ -107,8 +107,8 @@ def truncate(
 
     Raises:
         LockedError: A broker or another job holds the directory.
-        OptionError: Not one of `offset` and `to_leader` is given, or the path is no partition.
-        LogError: The two logs are not of one partition, or their epochs do not tell where they part.
+        OptionError: Not one of `offset` and `to_leader` is given, the path is no partition, or the leader's is another.
+        LogError: The epochs of the two logs do not tell where they part.
     """
     found = find_partitions(path)
     if (offset is None) == (to_leader is None):
@@ -137,11 +137,12 @@ def undo_repair(path: PathLike, *, run: str | None = None, dry_run: bool = False
         run: Which one, by the name of its folder in `.kseg/quarantine`; only the last one of a partition can be undone.
 
     Raises:
-        LogError: Nothing was kept here, or the partition was changed since.
+        OptionError: Nothing was kept here.
+        LogError: The partition was changed since.
     """
     found = [(directory, tp) for directory, tp in find_undoable(path) if run is None or _last_run(directory) == run]
     if not found:
-        raise LogError("no repair is kept here that could be undone", path=os.fspath(path))
+        raise OptionError("no repair is kept here that could be undone", path=os.fspath(path))
     found.sort(key=lambda item: _last_run(item[0]) or "", reverse=True)
     if run is None:  # of several, those of the last call
         latest = _last_run(found[0][0])
@@ -158,15 +159,16 @@ def offset_of_leader(directory: Path, tp: TopicPartition, leader: Path) -> int:
     """Where a replica and its leader part.
 
     Raises:
-        LogError: They are of different partitions, or their epochs do not tell.
+        OptionError: They are of different partitions.
+        LogError: Their epochs do not tell.
     """
     store = LocalStore()
     ours, theirs = (read_partition_metadata(store, str(place)) for place in (directory, leader))
     if ours is not None and theirs is not None and ours.topic_id != theirs.topic_id:
-        raise LogError(f"the leader's topic id is {theirs.topic_id}, this one's {ours.topic_id}", path=str(leader))
+        raise OptionError(f"the leader's topic id is {theirs.topic_id}, this one's {ours.topic_id}", path=str(leader))
     follower_log, leader_log = open_log(directory), open_log(leader)
     if (leader_log.topic, leader_log.partition) != (tp.topic, tp.partition):
-        raise LogError(f"this is no replica of {tp}", path=str(leader))
+        raise OptionError(f"this is no replica of {tp}", path=str(leader))
     follower_epochs, leader_epochs = (read_leader_epochs(store, str(place)) for place in (directory, leader))
     if leader_epochs is None or follower_epochs is None:
         raise LogError("no leader-epoch-checkpoint tells the history", path=str(directory), hint="give an offset")

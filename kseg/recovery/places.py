@@ -47,7 +47,12 @@ def find_partitions(path: str | os.PathLike[str]) -> list[Found]:
         if name is not None and name.kind is DirKind.CURRENT and not name.is_cluster_metadata:
             found.append(partition_path(directory / entry.name))
     if not found:
-        raise OptionError(f"no partitions in {text}")
+        hint = (
+            "segments are here, but its name is no partition's, such as orders-0"
+            if _has_segment_files(directory)
+            else None
+        )
+        raise OptionError(f"no partitions in {text}", hint=hint)
     return found
 
 

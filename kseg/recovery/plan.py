@@ -10,7 +10,7 @@ from kseg.errors import IndexFileError
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.producer import parse_snapshot
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, read_leader_epochs
-from kseg.log.names import LEADER_EPOCH_FILE, FileKind, FileState, segment_file_name
+from kseg.log.names import LEADER_EPOCH_FILE, FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, Folder, FolderFile
 from kseg.recovery.loader import Loaded, Loader, LoadOptions
@@ -138,8 +138,10 @@ def stored_epochs(plan: Plan) -> LeaderEpochs | None:
 def settle_files(plan: Plan) -> None:
     """Leave files alone that would be written with what they hold, and take away what is in the way of others."""
     _keep_equal(plan.folder)
-    for name in plan.changed:  # left by a crash while it was written
-        plan.folder.files.pop(name + TEMPORARY_SUFFIX, None)
+    segments = [parsed for name in plan.changed if (parsed := parse_segment_file(name)) is not None]
+    indexes = [segment_file_name(segment.base_offset, FileKind.OFFSET_INDEX) for segment in segments]
+    for name in (*plan.changed, *indexes):  # the index comes anew with any file of its segment
+        plan.folder.files.pop(name + TEMPORARY_SUFFIX, None)  # left by a crash while it was written
 
 
 def _keep_equal(folder: Folder) -> None:

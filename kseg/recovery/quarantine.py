@@ -11,6 +11,7 @@ interrupted: the next run takes it back first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import uuid
 from dataclasses import asdict, dataclass, field
@@ -116,9 +117,11 @@ def keep(plan: Plan, run: str, verb: str, *, now_ms: int) -> Path:
     try:
         _make_folder(plan.directory, run)
         _fill(plan, folder, Manifest(run, verb, str(plan.tp), now_ms))
-    except StorageError:
+    except StorageError as error:
         with contextlib.suppress(StorageError):  # on a full disk it would be in the way
             remove_run(plan.directory, folder)
+        if error.errno == errno.ENOSPC:
+            error.hint = "what goes is kept first: make room, or keep nothing, as a broker (--as-kafka)"
         raise
     return folder
 

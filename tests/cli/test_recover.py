@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 
 import pytest
@@ -160,3 +162,66 @@ def test_a_full_disk_changes_nothing(damaged, monkeypatch):
     assert (damaged.parent / ".kafka_cleanshutdown").exists()
     assert call("recover", damaged, "--all").status == 1
     assert len(list((damaged / ".kseg" / "quarantine").iterdir())) == 1
+
+
+def test_words_that_have_no_meaning_together(damaged):
+    before = content(damaged)
+    for words in (
+        ("recover", "--undo", "--salvage"),
+        ("recover", "--undo", "--as-kafka"),
+        ("recover", "--run", "1"),
+        ("recover", "--as-kafka", "--salvage", "--yes"),
+        ("truncate", "--undo", "--to", 5),
+        ("truncate", "--to", 5, "--to-leader", damaged),
+    ):
+        assert call(words[0], damaged, *words[1:]).status == 2, words
+    assert call("recover", damaged, "--undo").status == 2  # there is nothing to undo
+    assert content(damaged) == before
+
+
+def test_a_directory_of_another_name_says_so(damaged):
+    renamed = damaged.rename(damaged.with_name("orders-0.old"))
+    answer = call("recover", renamed)
+    assert answer.status == 2
+    assert "its name is no partition's" in answer.messages
+
+
+def test_a_disk_that_is_full_says_what_to_do(damaged, monkeypatch):
+    def full(*_):
+        error = kseg.StorageError("no space left on the device")
+        error.errno = errno.ENOSPC
+        raise error
+
+    monkeypatch.setattr("kseg.durable.write_all", full)
+    answer = call("recover", damaged, "--all")
+    assert answer.status == 2
+    assert "--as-kafka" in answer.messages
+    assert not (damaged / ".kseg").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_repairs_still_belongs_to_the_broker(damaged):
+    """Else a broker that is not root could not open its own log again."""
+    for path in (damaged.parent, *damaged.parent.rglob("*")):
+        os.chown(path, 12345, 54321)
+    (damaged.parent / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 30\n")
+    os.chown(damaged.parent / "recovery-point-offset-checkpoint", 12345, 54321)
+    assert call("recover", damaged, "--all").status == 1
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in damaged.parent.rglob("*")}
+    assert owners == {(12345, 54321)}
+    assert (damaged.parent / ".lock").exists()
+    assert call("recover", damaged, "--undo").status == 0
+    assert {path.stat().st_uid for path in damaged.parent.rglob("*")} == {12345}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could be led astray")
+def test_root_follows_no_link_of_the_brokers(damaged, tmp_path):
+    (tmp_path / "secret").write_bytes(b"root's")
+    os.chown(damaged.parent, 12345, 54321)
+    (damaged / f"{10:020d}.index.tmp").symlink_to(tmp_path / "secret")
+    assert call("recover", damaged, "--all").status == 1
+    (damaged.parent / ".lock").unlink()
+    (damaged.parent / ".lock").symlink_to(tmp_path / "secret")
+    assert call("recover", damaged, "--all").status == 2
+    assert (tmp_path / "secret").read_bytes() == b"root's"
+    assert (tmp_path / "secret").stat().st_uid == 0

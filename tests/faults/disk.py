@@ -17,7 +17,7 @@ that changes a folder; it may promise something (`promise(value)`) once that has
     each_crash(start, job, check, folder=tmp_path)     # in tests/faults/forgetful.py: a disk that forgets
 
 Faults of a change: the power goes before it, or in the middle of a write; the disk says EIO once; the disk is full from
-there on, a write half done.
+there on, a write half done. With `FaultyDisk(number, "interrupt")` somebody presses Ctrl-C there.
 """
 
 from __future__ import annotations
@@ -126,6 +126,8 @@ class FaultyDisk:
         if self.kind in ("cut", "half"):
             self._dead = True
             raise PowerCutError
+        if self.kind == "interrupt":
+            raise KeyboardInterrupt
         self._full = self.kind == "full"
         self._fail(errno.ENOSPC if self._full else errno.EIO, args)
 
@@ -154,7 +156,7 @@ def run_with(disk: FaultyDisk, job: Job, folder: Path) -> End:
     try:
         with in_front_of_durable(disk.perform):
             job(folder, promised.append)
-    except (KsegError, PowerCutError) as raised:
+    except (KsegError, PowerCutError, KeyboardInterrupt) as raised:
         error = raised
     finally:
         forget_process()

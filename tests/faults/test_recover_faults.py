@@ -80,6 +80,22 @@ def test_whatever_the_disk_forgets_of_an_undo(kept, tmp_path):
     assert each_crash(kept.done, kept.undo, of_undo(kept), folder=tmp_path, every=EVERY, tries=counts(1)) > 15
 
 
+@pytest.mark.parametrize("is_undo", [False, True])
+def test_somebody_presses_ctrl_c(truths, tmp_path, is_undo):
+    """The disk works on, and so do all handlers."""
+    for name in KEEPING:
+        truth = truths[name]
+        start, job, check = (truth.done, truth.undo, of_undo) if is_undo else (truth.start, truth.job, of_repair)
+        whole = FaultyDisk()
+        run_with(whole, job, shutil.copytree(start, tmp_path / name))
+        for number in range(0, len(whole.seen), 3 * STEP):
+            folder = shutil.copytree(start, tmp_path / f"{name}-{number}")
+            end = run_with(FaultyDisk(number, "interrupt"), job, folder)
+            assert isinstance(end.error, KeyboardInterrupt)
+            with noted(end):
+                check(truth)(folder, end)
+
+
 class Loads:
     """What Kafka's loader may make of what a repair, or its undo, has left.
 

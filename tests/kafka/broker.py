@@ -169,7 +169,7 @@ class Broker:
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         })  # fmt: skip
         try:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=CLIENT_SECONDS)
+            low = _low_watermark(consumer, TopicPartition(topic, partition))
             consumer.assign([TopicPartition(topic, partition, low if start is None else start)])
             return _read_to_end(consumer, f"{topic}-{partition}")
         finally:
@@ -233,6 +233,18 @@ def run_tool(main_class: str, *arguments: str) -> str:
     if answer.returncode != 0:
         raise BrokerError(f"{main_class} {' '.join(arguments)}: {answer.stdout[-2000:]}{answer.stderr[-2000:]}")
     return answer.stdout + answer.stderr  # mismatches are told on stderr, and with status 0
+
+
+def _low_watermark(consumer: Consumer, partition: TopicPartition) -> int:
+    """Where a partition begins; a broker that has just started may not lead it yet."""
+    deadline = time.monotonic() + CLIENT_SECONDS
+    while True:
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=CLIENT_SECONDS)[0]
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _read_to_end(consumer: Consumer, partition: str) -> list[Row]:

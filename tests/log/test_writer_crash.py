@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import kseg
-from tests.faults.power import Power, PowerCutError
+from tests.faults.disk import WRITES, FaultyDisk, run_with
 from tests.log.written import clock, names, numbered
 from tests.reference.rows import records_of
 
@@ -24,7 +24,7 @@ def prepare(folder):
     (folder / MARKER).write_bytes(b"clean")
 
 
-def write_on(folder):
+def write_on(folder, promise=None):
     """The changes under test: append, abort, roll by size and on demand, close."""
     with kseg.append_to(folder / "a-0", config=CONFIG, clock=clock) as writer:
         writer.append_marker(6, commit=False)
@@ -40,13 +40,20 @@ def all_records(folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """What the directory holds if nothing fails, and how many changes that took."""
+    """What the directory holds if nothing fails, and the changes that took."""
     folder = tmp_path_factory.mktemp("finished")
     prepare(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        power = Power(patch)
-        write_on(folder)
-    return folder, all_records(folder), power.changes
+    whole = FaultyDisk()
+    assert run_with(whole, write_on, folder).error is None
+    changes = [(number, name) for number, (name, _) in enumerate(whole.seen) if name != "close"]
+    return folder, all_records(folder), changes
+
+
+def cut_power(folder, change):
+    """The power goes before a change, or for a write in the middle of it."""
+    number, name = change
+    end = run_with(FaultyDisk(number, "half" if name in WRITES else "cut"), write_on, folder)
+    assert end.power_was_cut, end
 
 
 def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
@@ -54,14 +61,11 @@ def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
     whole, records, changes = finished
     prepare(tmp_path / "start")
     before = len(all_records(tmp_path / "start"))
-    assert changes > 60
+    assert len(changes) > 60
     untouched_or_done = [(before, names(tmp_path / "start" / "a-0")), (len(records), names(whole / "a-0"))]
-    for cut_at in range(1, changes + 1):
-        folder = tmp_path / f"cut-{cut_at}"
-        shutil.copytree(tmp_path / "start", folder)
-        with monkeypatch.context() as patch, pytest.raises(PowerCutError):
-            Power(patch, cut_at)
-            write_on(folder)
+    for change in changes:
+        folder = shutil.copytree(tmp_path / "start", tmp_path / f"cut-{change[0]}")
+        cut_power(folder, change)
         left = all_records(folder)
         assert left == records[: len(left)]
         assert len(left) >= before
@@ -77,16 +81,14 @@ def test_every_change_can_be_the_last(finished, tmp_path, monkeypatch):
         shutil.rmtree(folder)
 
 
-def test_kafka_recovers_what_each_power_cut_left(oracle, finished, tmp_path, monkeypatch):
+def test_kafka_recovers_what_each_power_cut_left(oracle, finished, tmp_path):
     _, _, changes = finished
     prepare(tmp_path / "start")
     settings = {"internal.segment.bytes": CONFIG.segment_bytes, "index.interval.bytes": CONFIG.index_interval_bytes}
-    for cut_at in range(2, changes + 1, 5):
-        ours, kafkas = tmp_path / f"ours-{cut_at}", tmp_path / f"kafkas-{cut_at}"
+    for change in changes[1::5]:
+        ours, kafkas = tmp_path / f"ours-{change[0]}", tmp_path / f"kafkas-{change[0]}"
         shutil.copytree(tmp_path / "start", ours)
-        with monkeypatch.context() as patch, pytest.raises(PowerCutError):
-            Power(patch, cut_at)
-            write_on(ours)
+        cut_power(ours, change)
         shutil.copytree(ours, kafkas)
         state = oracle.load(kafkas / "a-0", clean=(kafkas / MARKER).exists(), **settings)
         with kseg.append_to(ours / "a-0", config=CONFIG, clock=clock) as writer:

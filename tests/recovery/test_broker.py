@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 
 import pytest
@@ -9,10 +10,14 @@ import pytest
 import kseg
 from tests.log.rows import plain_rows
 from tests.recovery.damages import bases_of
+from tests.recovery.damages import damage as random_damage
 from tests.reference import batch as v2
+from tests.scale import FACTOR
 
 SEGMENT_BYTES = 1 << 20
 COUNT = 3000
+RANDOM = [f"random{number}" for number in range(6)]
+MODES = ({}, {"all": True}, {"as_kafka": True}, {"salvage": True})
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,11 @@ def died(broker_factory):
         broker.create_topic(topic, config={"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
         rows = [{"key": b"%d" % i, "value": b"%d " % i * 300} for i in range(COUNT)]
         broker.produce(topic, rows, **{"batch.size": 20_000})
+    for topic, codec in zip(RANDOM, ("producer", "zstd", "lz4") * 2, strict=True):
+        small = {"internal.segment.bytes": 20_000, "index.interval.bytes": 256, "compression.type": codec}
+        broker.create_topic(topic, config=small | {"retention.ms": -1})
+        rows = [{"key": b"%d" % i, "value": b"%d " % i * 20} for i in range(600)]
+        broker.produce(topic, rows, **{"batch.size": 2000})
     broker.kill()
     return broker
 
@@ -41,6 +51,36 @@ def damage(directory):
     with (directory / f"{bases[-1]:020d}.log").open("ab") as file:
         file.write(b"torn" * 10)
     return bases
+
+
+def damage_at_random(rng, directory):
+    """Damage a log and repair it somehow; what is there then, or None where damage has a checksum that fits."""
+    done = random_damage(rng, directory)
+    mode = rng.choice(MODES)
+    try:
+        kseg.recover(directory, **mode)
+    except kseg.LogError:  # a broker would not start
+        kseg.recover(directory, salvage=True)
+    try:
+        return plain_rows(kseg.open_log(directory).read(read_past_high_watermark=True)), (done, mode)
+    except kseg.CorruptRecordError:
+        return None, (done, mode)
+
+
+@pytest.mark.parametrize("seed", range(FACTOR))
+def test_a_broker_serves_what_was_damaged_and_recovered_at_random(died, tmp_path, seed):
+    shutil.copytree(died.data_dir, tmp_path / "died")
+    rng = random.Random(seed)
+    expected = {topic: damage_at_random(rng, died.partition_dir(topic)) for topic in RANDOM}
+    assert any(rows is not None for rows, _ in expected.values())
+    try:
+        with died:
+            for topic, (rows, done) in expected.items():
+                if rows is not None:
+                    assert [tuple(row) for row in died.consume(topic)] == rows, done
+    finally:
+        shutil.rmtree(died.data_dir)
+        shutil.copytree(tmp_path / "died", died.data_dir)
 
 
 def test_a_broker_serves_what_was_recovered(died):

@@ -117,5 +117,5 @@ def test_another_topics_log_is_no_leader(tmp_path):
     for name in ("a", "b"):
         with kseg.create_log(tmp_path / name / "a-0", clock=clock) as log:
             log.append(numbered(5))
-    with pytest.raises(kseg.LogError, match="topic id"):
+    with pytest.raises(kseg.OptionError, match="topic id"):
         kseg.truncate(tmp_path / "a" / "a-0", to_leader=tmp_path / "b" / "a-0")

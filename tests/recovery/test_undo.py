@@ -66,7 +66,7 @@ def test_several_repairs_are_undone_one_after_the_other(logs, tmp_path):
         assert content(directory) != state
         kseg.undo_repair(directory)
         assert content(directory) == state
-    with pytest.raises(kseg.LogError, match="no repair is kept"):
+    with pytest.raises(kseg.OptionError, match="no repair is kept"):
         kseg.undo_repair(directory)
 
 
