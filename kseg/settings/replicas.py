@@ -68,8 +68,11 @@ class StoppedReplicas:
         """A partition as it is now; all its replicas are alike."""
         return open_log(self._replicas[number][0].directory)
 
-    def append(self, number: int, rows: pa.Table, *, now_ms: int) -> None:
+    def append(self, number: int, rows: pa.Table, *, now_ms: int, hint: str | None = None) -> None:
         """Append rows to all replicas of a partition; they are durable when this returns.
+
+        Args:
+            hint: What to do where replicas differ.
 
         Raises:
             JobError: The replicas differ: an earlier append has reached some of them only.
@@ -77,7 +80,7 @@ class StoppedReplicas:
         replicas = self._replicas[number]
         reason = self._differences([open_log(log.directory) for log in replicas])
         if reason is not None:
-            raise JobError(reason)
+            raise JobError(reason, hint=hint)
         for log in replicas:
             with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
                 writer.append(rows)

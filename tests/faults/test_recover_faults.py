@@ -88,7 +88,7 @@ def test_somebody_presses_ctrl_c(truths, tmp_path, is_undo):
         start, job, check = (truth.done, truth.undo, of_undo) if is_undo else (truth.start, truth.job, of_repair)
         whole = FaultyDisk()
         run_with(whole, job, shutil.copytree(start, tmp_path / name))
-        for number in range(0, len(whole.seen), 3 * STEP):
+        for number in range(0, len(whole.seen), 3 * (EVERY if FACTOR == 1 else 1)):
             folder = shutil.copytree(start, tmp_path / f"{name}-{number}")
             end = run_with(FaultyDisk(number, "interrupt"), job, folder)
             assert isinstance(end.error, KeyboardInterrupt)

@@ -8,7 +8,7 @@ import pytest
 
 import kseg
 from kseg.errors import StorageError
-from kseg.tiering import metadata_writer
+from kseg.settings import replicas as stopped_replicas
 from tests.faults.disk import each_fault
 from tests.log.written import bases
 from tests.scale import FACTOR
@@ -42,7 +42,7 @@ def replicas(folder):
 
 def failing(patch, number, error):
     """Let the append to a replica of a number, from 1, fail."""
-    append_to, count = metadata_writer.append_to, 0
+    append_to, count = stopped_replicas.append_to, 0
 
     def counted(*args, **options):
         nonlocal count
@@ -51,7 +51,7 @@ def failing(patch, number, error):
             raise error
         return append_to(*args, **options)
 
-    patch.setattr(metadata_writer, "append_to", counted)
+    patch.setattr(stopped_replicas, "append_to", counted)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("the disk failed")])
