@@ -19,10 +19,11 @@ from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.headers import fill_headers, find_disorder, scan_checksums
-from kseg.storage import RandomFile, RateLimiter
+from kseg.storage import LocalFile, RandomFile, RateLimiter
 
 FIRST_CHUNK_BYTES = 128 << 10
 CHUNK_BYTES = 4 << 20
+CACHED_BYTES = 1 << 20  # stay in the CPU's cache from when they are read until they are copied
 READS_A_BUFFER = 2  # what is left of a batch stays where it is until the buffer is full
 ROWS_PER_CHUNK = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 
@@ -71,6 +72,11 @@ class Walk(Protocol):
 
     def raise_if_torn(self) -> None:
         """Make an error of bytes at the end that are no whole batch."""
+
+
+def read_bytes(file: RandomFile, most: int) -> int:
+    """How much to read at a time where several chunks make one record batch: little, if a read costs little."""
+    return min(most, CACHED_BYTES) if isinstance(file, LocalFile) else most
 
 
 class BatchWalker:

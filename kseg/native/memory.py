@@ -139,6 +139,19 @@ if JIT_ENABLED:
 
         return types.void(rows, types.int64), codegen
 
+    @intrinsic
+    def prefetch_byte(typing: Any, data: Any, position: Any) -> Any:
+        """Ask the processor to bring the line of a byte into its cache; nothing waits, and any position will do."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            address = _address(context, builder, signature.args[0], args[0], args[1])
+            kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            builder.call(function, [address, _I32(0), _I32(3), _I32(1)])
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64), codegen
+
     @inlined
     def wrap_i64(value: int) -> int:
         """Sums wrap around as Java's do; machine integers do so by themselves."""
@@ -281,6 +294,9 @@ else:
         return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), sys.byteorder))
 
     def prefetch_row(rows: NDArray[Any], row: int) -> None:
+        pass
+
+    def prefetch_byte(data: NDArray[np.uint8], position: int) -> None:
         pass
 
     def wrap_i64(value: int) -> int:

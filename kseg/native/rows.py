@@ -12,7 +12,8 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.legacy import key_and_value
-from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8, wrap_i64
+from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8, prefetch_byte, wrap_i64
+from kseg.native.plain_records import SLACK, read_plain
 from kseg.native.records import (
     BAD_COUNT,
     BAD_MESSAGE,
@@ -50,6 +51,7 @@ NEXT_POSITION: Final = TOTALS + 4  # of its next record, from the payload's star
 STATE: Final = TOTALS + 5
 
 MIXED_TYPES: Final = -2
+AHEAD: Final = 1024  # bytes; the length of a record, which tells where the next one is, should not be waited for
 
 
 @kernel
@@ -133,6 +135,34 @@ def _append(
 
 
 @inlined
+def _fill_plain(
+    source: Any, at: int, end: int, i: int, count: int, base: Any, span: Any, scale: Any, out: Any, place: Any,
+    state: Any,
+) -> tuple[int, int, Any]:  # fmt: skip
+    """Decode records from the i-th on as long as they are plain and have room; return (the next, where, the place)."""
+    while i < count:
+        prefetch_byte(source, at + AHEAD)
+        prefetch_byte(source, at + AHEAD + 64)
+        plain, following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length = read_plain(
+            source, at, end
+        )
+        if not plain:
+            break
+        offset = wrap_i64(base[0] + offset_delta)
+        if span[0] <= offset < span[1]:
+            if not _has_room(out, place, key_length, value_length):
+                break
+            timestamp = wrap_i64(base[1] + (timestamp_delta & base[2]))
+            place = _append(
+                source, offset, timestamp, key_start, key_length, value_start, value_length, 0, 0, scale, out, place,
+                state,
+            )  # fmt: skip
+        at = following
+        i += 1
+    return i, at, place
+
+
+@inlined
 def _fill_v2(
     source: Any, start: int, end: int, shift: int, table: Any, row: int, span: Any, scale: Any, out: Any,
     place: Any, state: Any,
@@ -141,29 +171,34 @@ def _fill_v2(
     count = table[COUNT, row]
     if count < 0 or count * MIN_RECORD_SIZE > end - start:
         return BAD_COUNT, place
-    base_offset = int(table[BASE_OFFSET, row])
-    base_timestamp = int(table[BASE_TIMESTAMP, row])
-    max_timestamp = int(table[MAX_TIMESTAMP, row])
-    append_time = table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT != 0
+    base = int(table[BASE_OFFSET, row]), int(table[BASE_TIMESTAMP, row]), -1
+    if table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT:
+        base = int(table[BASE_OFFSET, row]), int(table[MAX_TIMESTAMP, row]), 0
     at = start + state[NEXT_POSITION]
-    for i in range(state[NEXT_RECORD], count):
+    i = state[NEXT_RECORD]
+    while i < count:
+        if end + SLACK <= source.shape[0]:
+            i, at, place = _fill_plain(source, at, end, i, count, base, span, scale, out, place, state)
+            if i == count:
+                break
         following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, first, headers = (
             read_record(source, at, end, state)
         )
         if following < 0:
             return following, place
-        offset = wrap_i64(base_offset + offset_delta)
+        offset = wrap_i64(base[0] + offset_delta)
         if span[0] <= offset < span[1]:
             if not _has_room(out, place, key_length, value_length):
                 state[NEXT_RECORD] = i
                 state[NEXT_POSITION] = at - start
                 return PIECE_FULL, place
-            timestamp = max_timestamp if append_time else wrap_i64(base_timestamp + timestamp_delta)
+            timestamp = wrap_i64(base[1] + (timestamp_delta & base[2]))
             place = _append(
                 source, offset, timestamp, key_start, key_length, value_start, value_length, shift + first, headers,
                 scale, out, place, state,
             )  # fmt: skip
         at = following
+        i += 1
     return DONE if at == end else LEFT_OVER, place
 
 
@@ -214,15 +249,15 @@ def fill_rows(
     Only records with an offset in `[range_start, range_end)` are kept. A count that its payload cannot hold is refused
     before anything is read. `rows` is the room of every output; `kept[row]` tells how many records came from a row.
     Bitmaps are written only where there are nulls. Timestamps are multiplied by `unit`, if they are not above
-    `largest`. With PIECE_FULL, the call is repeated from the row where it stopped, with fresh outputs and the same
-    NEXT_RECORD and NEXT_POSITION; all of the state of a first call is zero.
+    `largest`. The state of a first call is zero; a later one appends behind what is there. With PIECE_FULL, the call
+    is repeated from the row where it stopped, with fresh outputs, and of the state only NEXT_RECORD and NEXT_POSITION.
     """
     key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
     out = (rows, offsets, timestamps, key, value, places)
     span, scale = (range_start, range_end), (unit, largest)
     shift: Any = np.int64(data.shape[0])
     zero: Any = np.int64(0)
-    place = (zero, zero, zero, zero, zero)
+    place = (state[FILLED], state[KEY_BYTES], state[VALUE_BYTES], state[NULL_KEYS], state[NULL_VALUES])
     stopped: Any = np.int64(end_row)
     status: Any = np.int64(DONE)
     for row in range(first_row, end_row):

@@ -21,7 +21,9 @@ LARGEST = (1 << 63) - 1
 class Filled:
     """One call of `fill_rows` into guard-filled buffers with room for `limit` records and `size` bytes a column."""
 
-    def __init__(self, decoder, state, *, row=0, limit=64, size=1 << 16, span=EVERYTHING, unit=1, largest=LARGEST):
+    def __init__(
+        self, decoder, state, *, row=0, end=None, limit=64, size=1 << 16, span=EVERYTHING, unit=1, largest=LARGEST
+    ):
         self.state = state
         self.numbers = [np.full(limit, -99, np.int64) for _ in range(2)]
         self.binaries = [
@@ -30,10 +32,14 @@ class Filled:
         ]
         self.places = np.full((2, limit), -99, np.int64)
         self.kept = np.zeros(decoder.walk.rows, np.int64)
+        self.limits = (*span, limit), (unit, largest)
+        self.fill(decoder, row, decoder.walk.rows if end is None else end)
+
+    def fill(self, decoder, row, end):
+        span, scale = self.limits
         self.row, self.status = rows.fill_rows(
-            decoder.array, decoder.arena, decoder.walk.table, row, decoder.walk.rows, decoder.skip, decoder.starts,
-            decoder.ends, *span, limit, *self.numbers, unit, largest, *self.binaries[0], *self.binaries[1],
-            self.places, self.kept, state,
+            decoder.array, decoder.arena, decoder.walk.table, row, end, decoder.skip, decoder.starts, decoder.ends,
+            *span, *self.numbers, *scale, *self.binaries[0], *self.binaries[1], self.places, self.kept, self.state,
         )  # fmt: skip
 
     def rows(self):
@@ -104,6 +110,18 @@ def test_columns_that_are_not_wanted_are_not_touched(case):
     )  # fmt: skip
     assert status == records.DONE
     assert state[rows.FILLED] == len(case.records)
+
+
+def test_a_second_call_appends():
+    made = [[Record(2 * i, 1, b"abc", None), Record(2 * i + 1, 1, None, b"x" * i)] for i in range(4)]
+    fields = [v2.Fields(base_offset=2 * i) for i in range(4)]
+    decoder = prepared(b"".join(v2.encode_batch(pair, of) for pair, of in zip(made, fields, strict=True)))
+    done, all_rows = Filled(decoder, fresh()), decoder.walk.rows
+    state = fresh()
+    parts = Filled(decoder, state, end=1)
+    for row in range(1, all_rows):
+        parts.fill(decoder, row, row + 1)
+    assert parts.rows() == done.rows() == expected(one for pair in made for one in pair)
 
 
 def test_a_record_without_room_is_left_for_the_next_piece():
