@@ -42,6 +42,7 @@ def warm_up() -> None:
     headers.fill_headers(data, 0, 0, 0, table, 0)
     headers.scan_candidate(data, 0, 0, 0, 0, 0)
     header_reads.read_headers(0, 0, 0, 0, data, table)
+    header_reads.read_checked(0, 0, 0, 0, data, table, 0)
     headers.scan_checksums(data, 0, table, 0, 0)
     headers.find_disorder(table, 0, 0, 0)
     visibility.fill_hidden(table, 0, 0, numbers, numbers, numbers, flags)
