@@ -53,19 +53,21 @@ class KeyedCase:
         return replace(self, size=size)
 
 
-def cases(size: int, *, quick: bool) -> list[KeyedCase]:
-    """All kinds."""
-    return [
-        KeyedCase(codec, superseded, partitions, size)
-        for partitions in ((1,) if quick else (1, 4))
-        for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD)
-        for superseded in (75, 5)
-    ]
+def cases(size: int, *, quick: bool) -> list[tuple[KeyedCase, int]]:
+    """All kinds, with the number of cores; several cores and partitions only where most records are superseded."""
+    codecs = Codec.NONE, Codec.LZ4, Codec.ZSTD
+    found = [(KeyedCase(codec, superseded, 1, size), 1) for codec in codecs for superseded in (75, 5)]
+    if not quick:
+        several = ((4, 1), (1, 2), (4, 2))
+        found += [(KeyedCase(codec, 75, partitions, size), cores) for partitions, cores in several for codec in codecs]
+    return found
 
 
 def cache_home() -> Path:
-    """The folder of all data of benchmarks."""
-    return cache_dir().parent / "benchmarks"
+    """The folder of all data of benchmarks; it is made where it is missing."""
+    home = cache_dir().parent / "benchmarks"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
 
 
 def cached_partitions(case: KeyedCase) -> list[Path]:

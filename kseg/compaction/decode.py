@@ -16,8 +16,25 @@ from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.rows import measure_rows
 
-ARENA_BYTES = 4 << 20
+ARENA_BYTES = 1 << 20  # so that decompressed records are still in the processor's cache when they are read
 EVERYTHING = (-(2**63), 2**63 - 1)
+
+
+@dataclass(slots=True)
+class Payloads:
+    """Whole batches and where the bytes of their records lie; valid until the next ones are asked for.
+
+    `records` is how many there are at most, whatever the batches say.
+    """
+
+    chunk: Chunk
+    rows: range
+    skip: NDArray[np.bool_]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    arena: t.Bytes
+    records: int
+    payload_bytes: int
 
 
 @dataclass(slots=True)
@@ -49,6 +66,15 @@ class RunDecoder:
         Raises:
             FormatError: A payload or a record is damaged.
         """
+        for payloads in self.unpack(chunk, rows, skip):
+            yield self._decode(payloads)
+
+    def unpack(self, chunk: Chunk, rows: range, skip: NDArray[np.bool_]) -> Iterator[Payloads]:
+        """Decompress `rows`; those with `skip[row]` have no bytes in the result.
+
+        Raises:
+            FormatError: A payload is damaged.
+        """
         starts, ends = np.empty(rows.stop, np.int64), np.empty(rows.stop, np.int64)
         row = rows.start
         while row < rows.stop:
@@ -61,7 +87,8 @@ class RunDecoder:
             if stop == row:
                 self._grow_arena(chunk.table, row)
                 continue
-            yield self._decode_rows(chunk, range(row, stop), skip, starts, ends)
+            there, payload_bytes, _ = measure_rows(chunk.table, row, stop, skip, starts, ends)
+            yield Payloads(chunk, range(row, stop), skip, starts, ends, self._arena, int(there), int(payload_bytes))
             row = stop
 
     def _grow_arena(self, table: t.Table, row: int) -> None:
@@ -71,16 +98,14 @@ class RunDecoder:
         self._arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
         self._arena = np.empty(size, np.uint8)
 
-    def _decode_rows(
-        self, chunk: Chunk, rows: range, skip: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> Run:
-        there, payload_bytes, _ = measure_rows(chunk.table, rows.start, rows.stop, skip, starts, ends)
+    def _decode(self, found: Payloads) -> Run:
+        chunk, rows, there = found.chunk, found.rows, found.records
         if self._columns.shape[1] < there:
             self._columns = np.empty((records.RECORD_COLUMNS, there + there // 4), np.int64)
         count, stop, status = records.fill_records(
-            chunk.data, self._arena, chunk.table, rows.start, rows.stop, skip, starts, ends, *EVERYTHING,
-            self._columns, np.zeros(records.TOTALS, np.int64), np.zeros(records.CURSOR, np.int64),
+            chunk.data, found.arena, chunk.table, rows.start, rows.stop, found.skip, found.starts, found.ends,
+            *EVERYTHING, self._columns, np.zeros(records.TOTALS, np.int64), np.zeros(records.CURSOR, np.int64),
         )  # fmt: skip
         if status != records.DONE:
             raise record_error(chunk.table, stop, status)
-        return Run(chunk, rows, starts, ends, self._arena, self._columns, int(count), int(payload_bytes))
+        return Run(chunk, rows, found.starts, found.ends, found.arena, self._columns, int(count), found.payload_bytes)

@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg import durable
-from kseg.compaction.decode import Run
+from kseg.compaction.decode import Run, RunDecoder
+from kseg.format.batch import record_error
+from kseg.log.walk import Chunk
 from kseg.native import keymap as native
-from kseg.native.records import KEY_LENGTH
+from kseg.native import keys
+from kseg.native import table as t
+from kseg.native.records import DONE, KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
@@ -77,21 +81,21 @@ class KeyMap:
         """Bytes of the table."""
         return self.slots.nbytes
 
-    def put(self, hashes: NDArray[np.int64], offsets: NDArray[np.int64], wanted: NDArray[np.bool_]) -> None:
-        """Take the wanted keys with their offsets; any thread may call it.
+    def put(self, entries: NDArray[np.int64]) -> None:
+        """Take keys with their offsets, rows of (low hash, high hash, offset); any thread may call it.
 
         Raises:
             KeyMapFull: There is no room for all keys.
         """
-        order = np.empty(len(hashes), np.int64)
+        order = np.empty(len(entries), np.int64)
         ends = np.empty(native.REGIONS, np.int64)
-        native.order_by_region(hashes, wanted, len(hashes), ends, order)
+        native.order_by_region(entries, len(entries), ends, order)
         start = 0
         for region, end in enumerate(ends.tolist()):
             if start < end:
                 with self._locks[region]:
                     held = native.put_keys(
-                        self.slots, region, hashes, offsets, order, start, end, self._held[region], self._limit
+                        self.slots, region, entries, order, start, end, self._held[region], self._limit
                     )
                     if held == native.FULL:
                         raise KeyMapFull
@@ -112,7 +116,7 @@ class KeyMap:
 def key_hashes(run: Run, hash_key: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The hashes of a run's keys."""
     hashes = np.empty((run.count, 2), np.int64)
-    native.fill_key_hashes(run.chunk.data, run.arena, run.columns, run.count, hash_key, hashes)
+    keys.fill_key_hashes(run.chunk.data, run.arena, run.columns, run.count, hash_key, hashes)
     return hashes
 
 
@@ -122,8 +126,68 @@ def has_key(run: Run) -> NDArray[np.bool_]:
     return present
 
 
-def wanted_keys(run: Run, hidden: NDArray[np.bool_], first_offset: int) -> NDArray[np.bool_]:
-    """Which records of a run count for their keys: those from `first_offset` on that are in no hidden batch."""
-    wanted = np.empty(run.count, np.bool_)
-    native.fill_wanted(run.columns, run.count, hidden, first_offset, wanted)
-    return wanted
+class KeptOffsets:
+    """Answers pass 2 by offset, without a look at keys: a bit for each offset from `first_offset` to `end`.
+
+    A record that was not cleaned before is the latest of its key if the map holds its offset. Those before
+    `first_offset` are looked up by their keys.
+    """
+
+    def __init__(self, keys_: KeyMap, first_offset: int, end: int) -> None:
+        self._keys = keys_
+        self._first = first_offset
+        self._bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
+        native.mark_latest(keys_.slots, first_offset, self._bits)
+
+    def latest_of(self, run: Run) -> NDArray[np.int64]:
+        """For each record that is superseded an offset behind its own, else -1."""
+        table, row = run.chunk.table, run.rows.start
+        base = table[t.BASE_OFFSET, row]
+        if (table[t.LAST_OFFSET, row] if base < 0 else base) < self._first:
+            return self._keys.latest_of(run)
+        latest = np.empty(run.count, np.int64)
+        native.fill_latest_marked(self._bits, self._first, run.columns, run.count, latest)
+        return latest
+
+
+class KeyReader:
+    """Collects the keys of batches, with their offsets; one object per thread.
+
+    Attributes:
+        in_order: Whether no two records that were read can have the same offset.
+    """
+
+    def __init__(self, hash_key: NDArray[np.uint64]) -> None:
+        self._hash_key = hash_key
+        self._decoder = RunDecoder()
+        self._entries = np.empty((0, 3), np.int64)
+        self.count = 0
+        self.in_order = True
+
+    def read(self, chunk: Chunk, rows: range, hidden: NDArray[np.bool_], first_offset: int) -> None:
+        """Add the records of some rows that have a key and an offset from `first_offset` on.
+
+        Raises:
+            FormatError: A payload or a record is damaged.
+        """
+        for found in self._decoder.unpack(chunk, rows, hidden):
+            self._make_room(found.records)
+            self.count, stop, status, in_order = keys.fill_entries(
+                chunk.data, found.arena, chunk.table, found.rows, hidden, found.starts, found.ends, first_offset,
+                self._hash_key, self._entries, self.count,
+            )  # fmt: skip
+            if status != DONE:
+                raise record_error(chunk.table, stop, status)
+            self.in_order = self.in_order and in_order
+
+    def take(self) -> NDArray[np.int64]:
+        """What was collected, rows of (low hash, high hash, offset), and begin anew; valid until the next `read`."""
+        count, self.count = self.count, 0
+        return self._entries[:count]
+
+    def _make_room(self, more: int) -> None:
+        needed = self.count + more
+        if len(self._entries) < needed:
+            grown = np.empty((needed + needed // 4, 3), np.int64)
+            grown[: self.count] = self._entries[: self.count]
+            self._entries = grown

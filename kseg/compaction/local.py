@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg.compaction.config import Strategy
-from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
@@ -52,9 +52,14 @@ class LocalPasses:
     def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
         keys = KeyMap(slots, new_hash_key())
         first = self._round.range.first_dirty
-        parts = self._scan(KeyScanner(AbortedRanges.of(self._round.aborted), first, keys, keys.hash_key), first)
+        scanner = KeyScanner(AbortedRanges.of(self._round.aborted), first, keys, keys.hash_key)
+        parts = self._scan(scanner, first)
         self.key_count = keys.keys
-        return keys.latest_of, parts
+        end = max(scanner.last_offset + 1, first)
+        room = self._round.config.memory_budget - keys.size
+        if not scanner.in_order or end - first > 8 * room:
+            return keys.latest_of, parts
+        return KeptOffsets(keys, first, end).latest_of, parts
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
         files = SpillFiles(folder, self._round.keys.files)

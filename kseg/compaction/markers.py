@@ -28,8 +28,10 @@ def transaction_rows(chunk: Chunk, rows: range) -> TransactionRows:
     """What `settle` needs of the transactional and control batches among some rows."""
     span = slice(rows.start, rows.stop)
     bits = chunk.table[t.ATTRIBUTES, span] & (t.TRANSACTIONAL_BIT | t.CONTROL_BIT)
+    if not bits.any():
+        return NO_ROWS
     wanted = (bits != 0) & (chunk.table[t.MAGIC, span] == 2)
-    return chunk.table[_COLUMNS, span][:, wanted] if wanted.any() else NO_ROWS
+    return chunk.table[_COLUMNS, span][:, wanted]
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,7 @@ class KeyMatcher:
 
     def __init__(self, search: KeySearch) -> None:
         self._keys = KeyMap(slots_for(len(search.hashes)), search.hash_key)
-        everything = np.ones(len(search.hashes), np.bool_)
-        self._keys.put(search.hashes, np.zeros(len(search.hashes), np.int64), everything)
+        self._keys.put(np.column_stack([search.hashes, np.zeros(len(search.hashes), np.int64)]))
 
     def matches(self, run: Run, skip: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which records of a run have one of the keys."""

@@ -18,7 +18,8 @@ from kseg.log.walk import Chunk, check_order
 from kseg.native import table as t
 
 END: Final = 2**63 - 1
-CHUNK_BYTES: Final = 1 << 20  # what a step works on stays in the processor's cache
+CHUNK_BYTES: Final = 512 << 10  # what a step works on stays in the processor's cache
+_BATCH_BYTES: Final = 64 << 10  # room for the batch behind a piece, which shows that the piece is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ def walk_piece(piece: Piece, *, check: bool = True) -> Iterator[tuple[Chunk, ran
     segment, path = piece.segment, piece.segment.path
     with segment.open() as file:
         position = segment.find_position(file, piece.start) if piece.start > segment.base_offset else 0
-        walker = segment.walk(file, start=position, check=check, chunk_bytes=CHUNK_BYTES, hint=CHUNK_BYTES)
+        size = piece.size + _BATCH_BYTES
+        chunk_bytes = -(-size // -(-size // CHUNK_BYTES))  # chunks of one size, the last of which ends with the piece
+        walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes)
         last = segment.base_offset - 1
         for chunk in walker:
             last = check_order(chunk, segment.base_offset, last, path)

@@ -20,10 +20,12 @@ from kseg.log.segment import Segment
 from kseg.native import cleaning, encode
 from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, SCRATCH_BYTES, packed_bound
+from kseg.native.memory import pooled
 from kseg.types import Codec
 
 LatestOffsets = Callable[[Run], NDArray[np.int64]]
 _CODECS: Final = 5
+OUT_BYTES: Final = 1 << 20  # what is written is handed over in parts of about this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Rewriter:
         self._packing = np.empty(SCRATCH_BYTES, np.uint8)
         self._scratch = np.empty(0, np.uint8)
         self._out = np.empty(0, np.uint8)
+        self._filled = 0
+        self._tables: list[t.Table] = []
 
     def rewrite(self, piece: Piece) -> Rewritten:
         """Rewrite one piece.
@@ -84,6 +88,7 @@ class Rewriter:
             FormatError: A batch is damaged.
         """
         result = Rewritten()
+        self._filled, self._tables = 0, []
         rules = self._rule_array(piece.segment)
         try:
             for chunk, rows in walk_piece(piece):
@@ -92,6 +97,7 @@ class Rewriter:
                 result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
                 for run in self._decoder.decode(chunk, rows, skip):
                     self._rewrite_run(run, fates, rules, result)
+            self._hand_over(result)
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         return result
@@ -117,12 +123,12 @@ class Rewriter:
     def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
         table = run.chunk.table
         keeps = self._keeps(run, fates, result.counts)
-        self._make_room(run)
+        out = self._make_room(run, result)
         written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
         row, batches, rebuilt_count, size = cleaning.rewrite_batches(
             run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
-            run.columns, 0, run.count, fates, keeps, rules, self._functions, self._packing, self._scratch, self._out,
-            written, rebuilt, result.counts,
+            run.ends, run.columns, 0, run.count, fates, keeps, rules, self._functions, self._packing, self._scratch,
+            out, written, rebuilt, result.counts,
         )  # fmt: skip
         if row < run.rows.stop:
             codec = Codec(int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK)
@@ -131,21 +137,38 @@ class Rewriter:
                 position=int(table[t.POSITION, row]),
                 offset=offset_shown(table, row),
             )
-        encode.write_headers(self._out, rebuilt, rebuilt_count)
+        encode.write_headers(out, rebuilt, rebuilt_count)
         if batches:
-            result.data.append(self._out[:size].copy())
-            result.tables.append(written[:, :batches].copy())
+            kept = written[:, :batches].copy()
+            kept[t.POSITION] += self._filled
+            self._tables.append(kept)
+            self._filled += int(size)
+            if self._filled >= OUT_BYTES:
+                self._hand_over(result)
 
-    def _make_room(self, run: Run) -> None:
+    def _hand_over(self, result: Rewritten) -> None:
+        """Give what was written so far to the result, in memory of its own."""
+        if self._tables:
+            data = pooled(self._filled)
+            data[:] = self._out[: self._filled]
+            result.data.append(data)
+            result.tables.append(np.concatenate(self._tables, axis=1))
+            self._filled, self._tables = 0, []
+
+    def _make_room(self, run: Run, result: Rewritten) -> t.Bytes:
         """Room for all of a run's batches, however they turn out, and the codecs' functions."""
         span = slice(run.rows.start, run.rows.stop)
-        for number in set((run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK).tolist()):
-            if number and number not in self._packers:
+        codecs = int(np.bitwise_or.reduce(1 << (run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK)))
+        for number in range(1, _CODECS):
+            if codecs >> number & 1 and number not in self._packers:
                 self._packers[number] = PackFunctions(Codec(number), addresses=self._functions[number])
         records = run.payload_bytes + cleaning.RECORD_GROWTH * run.count
         batches = len(run.rows) * (t.HEADER_SIZE + BLOCK_SLACK)
         out = int(run.chunk.table[t.SIZE, span].sum()) + packed_bound(records) + batches
-        if self._out.size < out:
-            self._out = np.empty(out + out // 4, np.uint8)
+        if self._out.size - self._filled < out:
+            self._hand_over(result)
+            if self._out.size < out:
+                self._out = np.empty(OUT_BYTES + out + out // 4, np.uint8)
         if self._scratch.size < records:
             self._scratch = np.empty(records + records // 4, np.uint8)
+        return self._out[self._filled :]

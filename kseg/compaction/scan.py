@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.compaction.decode import RunDecoder
-from kseg.compaction.keymap import key_hashes, wanted_keys
+from kseg.compaction.keymap import KeyReader
 from kseg.compaction.markers import NO_ROWS, TransactionRows, transaction_rows
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.errors import FormatError
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
-from kseg.native.records import OFFSET
+from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
+
+PUT_ENTRIES: Final = 1 << 16  # of a piece of usual records all keys, in one go
 
 
 class KeySink(Protocol):
     """Where keys go."""
 
-    def put(self, hashes: NDArray[np.int64], offsets: NDArray[np.int64], wanted: NDArray[np.bool_]) -> None:
-        """Take the wanted keys with their offsets; called from several threads."""
+    def put(self, entries: NDArray[np.int64]) -> None:
+        """Take keys, rows of (low hash, high hash, offset), which change later; called from several threads."""
 
 
 class KeyScanner:
@@ -32,6 +33,10 @@ class KeyScanner:
 
     Args:
         first_offset: Records before it do not count, and what lies before it is only looked at for transactions.
+
+    Attributes:
+        last_offset: The last one of all batches that were scanned.
+        in_order: Whether no two records that were scanned can have the same offset.
     """
 
     def __init__(self, aborted: AbortedRanges, first_offset: int, sink: KeySink, hash_key: NDArray[np.uint64]) -> None:
@@ -40,6 +45,9 @@ class KeyScanner:
         self._sink = sink
         self._hash_key = hash_key
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self.last_offset = -1
+        self.in_order = True
 
     def __call__(self, piece: Piece) -> TransactionRows:
         """Scan one piece; return its transactional and control batches.
@@ -50,6 +58,8 @@ class KeyScanner:
         counts = piece.end > self._first_offset
         parts = [NO_ROWS]
         a = self._aborted
+        reader = self._reader
+        last = -1
         try:
             for chunk, rows in walk_piece(piece, check=counts):
                 parts.append(transaction_rows(chunk, rows))
@@ -57,19 +67,25 @@ class KeyScanner:
                     continue
                 hidden = np.empty(rows.stop, np.bool_)
                 fill_hidden(chunk.table, rows.start, rows.stop, a.producers, a.firsts, a.markers, hidden)
-                for run in self._decoder.decode(chunk, rows, hidden):
-                    wanted = wanted_keys(run, hidden, self._first_offset)
-                    self._sink.put(key_hashes(run, self._hash_key), run.columns[OFFSET], wanted)
+                reader.read(chunk, rows, hidden, self._first_offset)
+                last = int(chunk.table[t.LAST_OFFSET, rows.stop - 1])
+                if reader.count >= PUT_ENTRIES:
+                    self._sink.put(reader.take())
+            if reader.count:
+                self._sink.put(reader.take())
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
+        with self._lock:
+            self.last_offset = max(self.last_offset, last)
+            self.in_order = self.in_order and reader.in_order
         return np.concatenate(parts, axis=1)
 
     @property
-    def _decoder(self) -> RunDecoder:
-        if not hasattr(self._local, "decoder"):
-            self._local.decoder = RunDecoder()
-        decoder: RunDecoder = self._local.decoder
-        return decoder
+    def _reader(self) -> KeyReader:
+        if not hasattr(self._local, "reader"):
+            self._local.reader = KeyReader(self._hash_key)
+        reader: KeyReader = self._local.reader
+        return reader
 
 
 def cut_pieces(segments: Sequence[Segment], border: int, piece_bytes: int) -> list[Piece]:

@@ -71,8 +71,8 @@ class SparkPasses:
                 if scanned.keys is None:
                     raise KeyMapFull
                 entries = scanned.keys.load().view(np.int64).reshape(-1, 3)
-                hashes, offsets = np.ascontiguousarray(entries[:, :2]), entries[:, 2] - 1
-                keys.put(hashes, offsets, np.ones(len(offsets), np.bool_))
+                entries[:, 2] -= 1  # a slot holds the offset behind
+                keys.put(entries)
                 parts += scanned.transactions
         self.key_count = keys.keys
         return Answers(keys.to_file(self._place.new_file("map")), hash_key), parts
@@ -124,11 +124,10 @@ class _Rows:
         self._files = files
         self.batches: list[pa.RecordBatch] = []
 
-    def put(self, hashes: Any, offsets: Any, wanted: Any) -> None:
-        """Take the wanted keys with their offsets."""
-        chosen, places = hashes[wanted], offsets[: len(hashes)][wanted]
-        file = ((chosen[:, 1] & 0x7FFFFFFFFFFFFFFF) % self._files).astype(np.int32)
-        columns = [file, np.ascontiguousarray(chosen[:, 0]), np.ascontiguousarray(chosen[:, 1]), places.copy()]
+    def put(self, entries: Any) -> None:
+        """Take keys with their offsets, rows of (low hash, high hash, offset)."""
+        file = ((entries[:, 1] & 0x7FFFFFFFFFFFFFFF) % self._files).astype(np.int32)
+        columns = [file, *(entries[:, column].copy() for column in range(3))]
         self.batches.append(pa.record_batch([pa.array(c) for c in columns], names=["file", "low", "high", "offset"]))
 
 

@@ -40,9 +40,8 @@ class SpillFiles:
         self._buffered = [0] * count
         self._locks = [threading.Lock() for _ in range(count)]
 
-    def put(self, hashes: NDArray[np.int64], offsets: NDArray[np.int64], wanted: NDArray[np.bool_]) -> None:
-        """Take the wanted keys with their offsets."""
-        entries = np.column_stack([hashes[wanted], offsets[: len(hashes)][wanted]])
+    def put(self, entries: NDArray[np.int64]) -> None:
+        """Take keys with their offsets, rows of (low hash, high hash, offset)."""
         order, ends = by_file(entries[:, 1], len(self.paths))
         start = 0
         for number, end in enumerate(ends.tolist()):
@@ -86,7 +85,7 @@ def superseded_offsets(entries: NDArray[np.int64], first_dirty: int) -> tuple[ND
     """
     hashes, offsets = np.ascontiguousarray(entries[:, :2]), np.ascontiguousarray(entries[:, 2])
     keys = KeyMap(slots_for(len(entries)), new_hash_key())
-    keys.put(hashes, offsets, offsets >= first_dirty)
+    keys.put(entries[offsets >= first_dirty])
     latest = keys.latest(hashes, np.ones(len(hashes), np.bool_))
     return np.sort(offsets[offsets < latest]), keys.keys
 

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from kseg.compaction.config import CleanerConfig, Strategy
-from kseg.compaction.decode import RunDecoder
-from kseg.compaction.keymap import has_key, key_hashes, largest_map, new_hash_key, slots_for
+from kseg.compaction.decode import EVERYTHING
+from kseg.compaction.keymap import KeyReader, largest_map, new_hash_key, slots_for
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import CleanableRange
 from kseg.compaction.spill import files_for
@@ -22,7 +22,7 @@ from kseg.tables import format_size
 
 SAMPLES: Final = 8
 SAMPLE_BYTES: Final = 1 << 20
-MIN_SAMPLE_BYTES: Final = 256 << 10
+MIN_SAMPLE_BYTES: Final = 64 << 10
 SAMPLED_SHARE: Final = 64  # of a log of some size one byte of so many is looked at
 MARGIN: Final = 1.25
 
@@ -80,15 +80,14 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
     size = min(max(wanted, MIN_SAMPLE_BYTES), SAMPLE_BYTES)
     pieces = [piece for segment in segments for piece in cut_segment(segment, size)]
     chosen = pieces if len(pieces) <= SAMPLES else [pieces[i * len(pieces) // SAMPLES] for i in range(SAMPLES)]
-    decoder, hash_key = RunDecoder(), new_hash_key()
-    parts, records, seen = [np.empty((0, 2), np.int64)], 0, 0
+    reader = KeyReader(new_hash_key())
+    records, seen = 0, 0
     for piece in chosen:
         for chunk, rows in walk_piece(piece, check=False):
             seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
-            for run in decoder.decode(chunk, rows, np.zeros(rows.stop, np.bool_)):
-                records += run.count
-                parts.append(key_hashes(run, hash_key)[has_key(run)])
-    distinct = len(np.unique(np.concatenate(parts)[:, 0]))
+            reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
+            records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
+    distinct = len(np.unique(reader.take()[:, 0]))
     scale = _total_bytes(pieces) / max(seen, 1)
     if scale <= 1:
         return Sample(records, distinct)

@@ -19,6 +19,7 @@ from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.headers import fill_headers, find_disorder, scan_checksums
+from kseg.native.memory import pooled
 from kseg.storage import LocalFile, RandomFile, RateLimiter
 
 FIRST_CHUNK_BYTES = 128 << 10
@@ -159,7 +160,7 @@ class BatchWalker:
             if room.size < held + size:
                 # a second read means that more will follow: room for them all, whose pages come with their first use
                 later = READS_A_BUFFER * min(self._chunk_bytes, self._end - start) if room.size else 0
-                room = np.empty(held + max(size, later), np.uint8)
+                room = pooled(held + max(size, later))
             room[:held] = self._buffer[self._begin : self._begin + held]
             self._buffer, self._begin = room, 0
         target = self._begin + held

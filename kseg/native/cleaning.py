@@ -14,16 +14,14 @@ import numpy as np
 from kseg.native._jit import inlined, kernel
 from kseg.native.compress import PACK_FAILED, pack_payload
 from kseg.native.memory import copy_bytes, store_u8, wrap_i64
+from kseg.native.record_copies import copy_range, lead_of, write_record
 from kseg.native.records import (
     BATCH_ROW,
-    HEADERS_COUNT,
-    HEADERS_START,
     KEY_LENGTH,
-    KEY_START,
     OFFSET,
+    RECORD_START,
     TIMESTAMP,
     VALUE_LENGTH,
-    VALUE_START,
 )
 from kseg.native.table import (
     ATTRIBUTES,
@@ -46,7 +44,7 @@ from kseg.native.table import (
     SIZE,
     TRANSACTIONAL_BIT,
 )
-from kseg.native.varint import read_varint, varint_size, write_varint
+from kseg.native.varint import varint_size, write_varint
 from kseg.native.visibility import is_aborted
 
 # bits of a batch's fate
@@ -83,8 +81,6 @@ EMPTIED_BATCHES: Final = 10
 DROPPED_BATCHES: Final = 11
 COUNTS: Final = 12
 
-OUT_FULL: Final = 1
-DONE: Final = 0
 RECORD_GROWTH: Final = 24  # a rebuilt record's lengths and deltas take at most so much more than they did
 
 
@@ -179,49 +175,6 @@ def fill_keeps(table: Any, fates: Any, columns: Any, count: int, latest: Any, ke
 
 
 @inlined
-def _headers_end(source: Any, at: int, count: int) -> int:
-    """Behind the headers of a record that was decoded before, so that its lengths are sound."""
-    end = source.shape[0]
-    for _ in range(2 * count):
-        length, at = read_varint(source, at, end)
-        at += max(length, 0)
-    return at
-
-
-@inlined
-def _write_field(out: Any, at: int, source: Any, start: int, length: int) -> int:
-    at = write_varint(out, at, length)
-    if length > 0:
-        copy_bytes(out, at, source, start, length)
-        at += length
-    return at
-
-
-@inlined
-def _write_record(out: Any, at: int, source: Any, shift: int, columns: Any, i: int, time_delta: int, delta: int) -> Any:
-    key_length = columns[KEY_LENGTH, i]
-    value_length = columns[VALUE_LENGTH, i]
-    headers = columns[HEADERS_COUNT, i]
-    headers_start = columns[HEADERS_START, i] - shift
-    headers_size = 0
-    if headers > 0:
-        headers_size = _headers_end(source, headers_start, headers) - headers_start
-    body = 1 + varint_size(time_delta) + varint_size(delta) + varint_size(headers) + headers_size
-    body += varint_size(key_length) + max(key_length, 0) + varint_size(value_length) + max(value_length, 0)
-    at = write_varint(out, at, body)
-    store_u8(out, at, 0)
-    at = write_varint(out, at + 1, time_delta)
-    at = write_varint(out, at, delta)
-    at = _write_field(out, at, source, columns[KEY_START, i] - shift, key_length)
-    at = _write_field(out, at, source, columns[VALUE_START, i] - shift, value_length)
-    at = write_varint(out, at, headers)
-    if headers_size:
-        copy_bytes(out, at, source, headers_start, headers_size)
-        at += headers_size
-    return at
-
-
-@inlined
 def _copy_row(table: Any, row: int, target: Any, target_row: int) -> None:
     for column in range(table.shape[0]):
         target[column, target_row] = table[column, row]
@@ -253,8 +206,9 @@ def _kept_attributes(table: Any, row: int, mask: int) -> Any:
 
 @inlined
 def _rebuild(
-    data: Any, arena: Any, table: Any, row: int, in_arena: bool, columns: Any, first: int, end: int, keeps: Any,
-    horizon: int, keep_top: bool, functions: Any, packing: Any, scratch: Any, out: Any, at: int, rebuilt: Any, n: int,
+    data: Any, arena: Any, table: Any, row: int, in_arena: bool, payload_end: int, columns: Any, first: int, end: int,
+    keeps: Any, horizon: int, keep_top: bool, functions: Any, packing: Any, scratch: Any, out: Any, at: int,
+    rebuilt: Any, n: int,
 ) -> Any:  # fmt: skip
     """Write the records that stay, as one batch; return its end, or PACK_FAILED."""
     source = arena if in_arena else data
@@ -272,13 +226,42 @@ def _rebuild(
     count = 0
     target = out if codec == 0 else scratch
     p: Any = at + HEADER_SIZE if codec == 0 else np.int64(0)
+    is_plain = table[MAGIC, row] == 2 and not append_time
+    moved = wrap_i64(int(table[BASE_TIMESTAMP, row]) - int(base_time))  # what time deltas grow by
+    held: Any = np.int64(-1)  # where bytes begin that are copied as they are, with those of the records behind
+    stop: Any = np.int64(0)
     for i in range(head, end):
-        if keeps[i]:
-            time_delta = wrap_i64(int(columns[TIMESTAMP, i]) - int(base_time))
-            last = columns[OFFSET, i]
-            p = _write_record(target, p, source, shift, columns, i, time_delta, last - base_offset)
-            top = max(top, columns[TIMESTAMP, i])
-            count += 1
+        if not keeps[i]:
+            if held >= 0:
+                p = copy_range(target, p, source, held, stop)
+                held = np.int64(-1)
+            continue
+        last = columns[OFFSET, i]
+        top = max(top, columns[TIMESTAMP, i])
+        count += 1
+        time_delta = wrap_i64(int(columns[TIMESTAMP, i]) - int(base_time))
+        lead: Any = np.int64(0)
+        if is_plain:
+            stop = columns[RECORD_START, i + 1] - shift if i + 1 < end else payload_end
+            lead = lead_of(source, shift, columns, i, stop, wrap_i64(time_delta - moved), last - base_offset)
+        start = columns[RECORD_START, i] - shift
+        if lead > 0 and moved == 0:
+            if held < 0:
+                held = start
+            if i + 1 == end:
+                p = copy_range(target, p, source, held, stop)
+        else:
+            if held >= 0:
+                p = copy_range(target, p, source, held, start)
+                held = np.int64(-1)
+            if lead > 0:
+                rest = stop - start - lead
+                p = write_varint(target, p, 1 + varint_size(time_delta) + rest)
+                store_u8(target, p, 0)
+                p = write_varint(target, p + 1, time_delta)
+                p = copy_range(target, p, source, start + lead, stop)
+            else:
+                p = write_record(target, p, source, shift, columns, i, time_delta, last - base_offset)
     if codec != 0:
         p = pack_payload(codec, scratch, 0, p, out, at + HEADER_SIZE, functions[codec], packing)
         if p < 0:
@@ -308,9 +291,9 @@ def _empty(table: Any, row: int, rebuilt: Any, n: int, at: int) -> None:
 
 @kernel
 def rewrite_batches(
-    data: Any, arena: Any, file_position: int, table: Any, first_row: int, end_row: int, starts: Any, columns: Any,
-    first_record: int, count: int, fates: Any, keeps: Any, rules: Any, functions: Any, packing: Any, scratch: Any,
-    out: Any, written: Any, rebuilt: Any, counts: Any,
+    data: Any, arena: Any, file_position: int, table: Any, first_row: int, end_row: int, starts: Any, ends: Any,
+    columns: Any, first_record: int, count: int, fates: Any, keeps: Any, rules: Any, functions: Any, packing: Any,
+    scratch: Any, out: Any, written: Any, rebuilt: Any, counts: Any,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Write what is left of rows `[first_row, end_row)`; return (row, batches written, of them rebuilt, bytes).
 
@@ -367,8 +350,10 @@ def rewrite_batches(
             elif has_horizon:
                 horizon = table[BASE_TIMESTAMP, row]
             keep_top = fates[row] & RETAIN_EMPTY != 0 and not rules[CONVERT]  # its producer's clock must not go back
+            in_arena = starts[row] >= shift
             end = _rebuild(
-                data, arena, table, row, starts[row] >= shift, columns, first, i, keeps, horizon, keep_top,
+                data, arena, table, row, in_arena, ends[row] - (shift if in_arena else 0), columns, first, i, keeps,
+                horizon, keep_top,
                 functions, packing, scratch, out, at, rebuilt, n,
             )  # fmt: skip
             if end < 0:

@@ -1,7 +1,8 @@
-"""Fill the batch table straight from a file, reading headers alone: what lies between them is passed over.
+"""Fill the batch table straight from a file, by the address of the C library's `pread`, so that no Python runs.
 
-One `pread` per batch, called by the address of the C library's function, so that no Python runs. It pays where batches
-are large and the file is in the page cache; who calls decides (`log/header_walk.py`).
+`read_headers` reads headers alone, one `pread` per batch: what lies between them is passed over. It pays where batches
+are large and the file is in the page cache; who calls decides (`log/header_walk.py`). `read_checked` reads everything
+and compares checksums, in steps that stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from kseg.native.headers import (
     SHORT_BATCH,
     TABLE_FULL,
     WALKED,
+    fill_headers,
     fill_legacy_row,
     fill_v2_row,
+    scan_checksums,
 )
 from kseg.native.memory import load_i32, load_i64, load_u8
 from kseg.native.table import (
@@ -37,7 +40,9 @@ from kseg.native.table import (
 )
 
 PROBE_BYTES: Final = 160  # a header, and all of a transaction marker
+STEP_BYTES: Final = 256 << 10  # so little is still in the processor's own cache when it is checked
 READ_FAILED: Final = -4
+BAD_CHECKSUM: Final = -5
 
 if JIT_ENABLED:
     from llvmlite import ir
@@ -47,23 +52,24 @@ if JIT_ENABLED:
     _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
     @intrinsic
-    def call_pread(typing: Any, function: Any, descriptor: Any, target: Any, size: Any, position: Any) -> Any:
-        """pread(descriptor, target, size, position): bytes read, or negative."""
+    def call_pread(typing: Any, function: Any, descriptor: Any, target: Any, at: Any, size: Any, position: Any) -> Any:
+        """pread(descriptor, target + at, size, position): bytes read, or negative."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.FunctionType(_I64, [_I32, _I8.as_pointer(), _I64, _I64])
             pointer = builder.inttoptr(args[0], kind.as_pointer())
             data = context.make_array(signature.args[2])(context, builder, args[2]).data
-            return builder.call(pointer, [builder.trunc(args[1], _I32), data, args[3], args[4]])
+            place = builder.gep(data, [args[3]])
+            return builder.call(pointer, [builder.trunc(args[1], _I32), place, args[4], args[5]])
 
-        return types.int64(types.int64, types.int64, target, types.int64, types.int64), codegen
+        return types.int64(types.int64, types.int64, target, types.int64, types.int64, types.int64), codegen
 
 else:
 
-    def call_pread(function: int, descriptor: int, target: NDArray[np.uint8], size: int, position: int) -> int:
+    def call_pread(function: int, descriptor: int, target: NDArray[np.uint8], at: int, size: int, position: int) -> int:
         """Read with Python's own pread."""
         try:
-            return os.preadv(int(descriptor), [target[: int(size)].data], int(position))
+            return os.preadv(int(descriptor), [target[int(at) : int(at) + int(size)].data], int(position))
         except OSError:
             return -1
 
@@ -88,7 +94,7 @@ def read_headers(pread: int, descriptor: int, start: int, end: int, probe: Any, 
     while at < end:
         if end - at <= PREFIX_SIZE:
             return row, at, INCOMPLETE
-        got = call_pread(pread, descriptor, probe, min(PROBE_BYTES, end - at), at)
+        got = call_pread(pread, descriptor, probe, 0, min(PROBE_BYTES, end - at), at)
         if got < 0:
             return row, at, READ_FAILED
         if got <= PREFIX_SIZE:
@@ -117,3 +123,37 @@ def read_headers(pread: int, descriptor: int, start: int, end: int, probe: Any, 
         row += 1
         at += size
     return row, at, WALKED
+
+
+@kernel
+def read_checked(
+    pread: int, descriptor: int, start: int, end: int, buffer: Any, table: Any, first_row: int
+) -> tuple[int, int, int]:
+    """Walk the batches of bytes `[start, end)` of a file from row `first_row` on, with checksums.
+
+    Returns (rows in all, where the sound batches end, status): WALKED, TABLE_FULL, INCOMPLETE where a batch is larger
+    than `buffer` or the file or range ends in it, READ_FAILED, BAD_CHECKSUM, or a status of `headers.fill_headers`.
+    """
+    rows: Any = np.int64(first_row)
+    position: Any = np.int64(start)
+    held: Any = np.int64(0)
+    while position + held < end:
+        size = min(STEP_BYTES, np.int64(buffer.shape[0]) - held, end - position - held)
+        if size == 0:
+            return rows, position, INCOMPLETE
+        got = call_pread(pread, descriptor, buffer, held, size, position + held)
+        if got <= 0:
+            return rows, position, READ_FAILED if got < 0 else INCOMPLETE
+        held += got
+        filled, at, status = fill_headers(buffer, 0, held, position, table, rows)
+        bad, _ = scan_checksums(buffer, position, table, rows, filled)
+        if bad >= 0:
+            return bad, table[POSITION, bad], BAD_CHECKSUM
+        rows += filled
+        position += at
+        if status < 0 or status == TABLE_FULL:
+            return rows, position, status
+        held -= at
+        for i in range(held):  # the ranges may overlap, and the target is in front
+            buffer[i] = buffer[at + i]
+    return rows, position, WALKED if held == 0 else INCOMPLETE

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
-from kseg.native._jit import JIT_ENABLED, inlined, kernel
-from kseg.native.hash import siphash128
+from kseg.native._jit import inlined, kernel
+from kseg.native.keys import ENTRY_OFFSET, HIGH, LOW
 from kseg.native.memory import prefetch_row
-from kseg.native.records import BATCH_ROW, KEY_LENGTH, KEY_START, OFFSET
+from kseg.native.records import OFFSET
 
 REGION_BITS: Final = 4
 REGIONS: Final = 1 << REGION_BITS
@@ -31,60 +29,21 @@ def region_of(low: Any) -> Any:
 
 
 @kernel
-def _fill_key_hashes(data: Any, arena: Any, columns: Any, count: int, key: Any, hashes: Any) -> None:
-    shift = data.shape[0]
-    for i in range(count):
-        start = columns[KEY_START, i]
-        length = columns[KEY_LENGTH, i]
-        if length < 0:
-            continue
-        in_arena = start >= shift
-        source = arena if in_arena else data
-        low, high = siphash128(source, start - shift if in_arena else start, length, key[0], key[1])
-        hashes[i, 0] = np.int64(low)
-        hashes[i, 1] = np.int64(high)
-
-
-def fill_key_hashes(data: Any, arena: Any, columns: Any, count: int, key: Any, hashes: Any) -> None:
-    """SipHash-2-4-128 of each record's key into `hashes[i] = (low, high)`, signed; rows without a key are left."""
-    if JIT_ENABLED:
-        _fill_key_hashes(data, arena, columns, count, key, hashes)
-        return
-    with np.errstate(over="ignore"):
-        for i in range(count):
-            start, length = int(columns[KEY_START, i]), int(columns[KEY_LENGTH, i])
-            if length >= 0:
-                source, at = (arena, start - data.shape[0]) if start >= data.shape[0] else (data, start)
-                pair = np.array(siphash128(source, at, length, key[0], key[1]), np.uint64)
-                hashes[i] = pair.view(np.int64)
-
-
-@kernel
-def fill_wanted(columns: Any, count: int, hidden: Any, first_offset: int, wanted: Any) -> None:
-    """Mark the records that have a key, are not in a hidden batch and have an offset from `first_offset` on."""
-    for i in range(count):
-        has_key = columns[KEY_LENGTH, i] >= 0
-        wanted[i] = has_key and columns[OFFSET, i] >= first_offset and not hidden[columns[BATCH_ROW, i]]
-
-
-@kernel
-def order_by_region(hashes: Any, wanted: Any, count: int, ends: Any, order: Any) -> None:
-    """List the wanted ones region by region: `order[ends[r - 1]:ends[r]]` are those of region `r`, in their order."""
+def order_by_region(entries: Any, count: int, ends: Any, order: Any) -> None:
+    """List entries region by region: `order[ends[r - 1]:ends[r]]` are those of region `r`, in their order."""
     for region in range(REGIONS):
         ends[region] = 0
     for i in range(count):
-        if wanted[i]:
-            ends[region_of(hashes[i, 0])] += 1
+        ends[region_of(entries[i, LOW])] += 1
     total = 0
     for region in range(REGIONS):
         size = ends[region]
         ends[region] = total
         total += size
     for i in range(count):
-        if wanted[i]:
-            region = region_of(hashes[i, 0])
-            order[ends[region]] = i
-            ends[region] += 1
+        region = region_of(entries[i, LOW])
+        order[ends[region]] = i
+        ends[region] += 1
 
 
 @inlined
@@ -99,28 +58,29 @@ def _find(slots: Any, first: int, mask: int, low: Any, high: Any) -> Any:
 
 
 @kernel
-def put_keys(
-    slots: Any, region: int, hashes: Any, offsets: Any, order: Any, start: int, end: int, held: int, limit: int
-) -> int:
-    """Put the records `order[start:end]`, all of one region; the greatest offset of a key stays.
+def put_keys(slots: Any, region: int, entries: Any, order: Any, start: int, end: int, held: int, limit: int) -> int:
+    """Put the entries `order[start:end]`, all of one region; the greatest offset of a key stays.
 
     Return how many keys the region holds, which held `held`; or FULL where there are more than `limit`.
     """
     size = slots.shape[0] >> REGION_BITS
     for n in range(start, end):
         if n + AHEAD < end:
-            prefetch_row(slots, region * size + (hashes[order[n + AHEAD], 0] & (size - 1)))
+            prefetch_row(slots, region * size + (entries[order[n + AHEAD], LOW] & (size - 1)))
         i = order[n]
-        slot = _find(slots, region * size, size - 1, hashes[i, 0], hashes[i, 1])
+        low = entries[i, LOW]
+        high = entries[i, HIGH]
+        offset = entries[i, ENTRY_OFFSET]
+        slot = _find(slots, region * size, size - 1, low, high)
         if slots[slot, 2] == EMPTY:
             if held >= limit:
                 return FULL
             held += 1
-            slots[slot, 0] = hashes[i, 0]
-            slots[slot, 1] = hashes[i, 1]
-            slots[slot, 2] = offsets[i] + 1
-        elif offsets[i] >= slots[slot, 2]:
-            slots[slot, 2] = offsets[i] + 1
+            slots[slot, 0] = low
+            slots[slot, 1] = high
+            slots[slot, 2] = offset + 1
+        elif offset >= slots[slot, 2]:
+            slots[slot, 2] = offset + 1
     return held
 
 
@@ -136,6 +96,26 @@ def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -
         if wanted[i]:
             region = region_of(hashes[i, 0])
             latest[i] = slots[_find(slots, region * size, size - 1, hashes[i, 0], hashes[i, 1]), 2] - 1
+
+
+@kernel
+def mark_latest(slots: Any, first_offset: int, bits: Any) -> None:
+    """Set the bit of each offset that the map holds, counted from `first_offset`; there are bits for all of them."""
+    for slot in range(slots.shape[0]):
+        offset = slots[slot, 2] - 1 - first_offset
+        if slots[slot, 2] != EMPTY:
+            bits[offset >> 3] |= 1 << (offset & 7)
+
+
+@kernel
+def fill_latest_marked(bits: Any, first_offset: int, columns: Any, count: int, latest: Any) -> None:
+    """For records whose bit is not set: an offset behind their own, so that they are superseded; -1 for others."""
+    for i in range(count):
+        at = columns[OFFSET, i] - first_offset
+        is_known = 0 <= at < 8 * bits.shape[0]  # else of a control batch, whose records nothing supersedes
+        latest[i] = -1
+        if is_known and not bits[at >> 3] >> (at & 7) & 1:
+            latest[i] = columns[OFFSET, i] + 1
 
 
 @kernel

@@ -34,6 +34,11 @@ def as_array(buffer: Any) -> NDArray[np.uint8]:
     return _View(held).array() if held.size else np.empty(0, np.uint8)
 
 
+def pooled(size: int) -> NDArray[np.uint8]:
+    """Bytes out of Arrow's pool, not initialised: memory that was used before and given back costs no page faults."""
+    return as_array(pa.allocate_buffer(size)) if size else np.empty(0, np.uint8)
+
+
 class _View:
     def __init__(self, held: pa.Buffer) -> None:
         self._held = held  # keeps the memory alive as long as the array lives

@@ -40,7 +40,8 @@ HEADERS_START: Final = 6  # of the first header, behind the count
 HEADERS_COUNT: Final = 7
 BATCH_ROW: Final = 8
 TIMESTAMP_TYPE: Final = 9
-RECORD_COLUMNS: Final = 10
+RECORD_START: Final = 10  # of magic 2; its end is where the next one starts, or the payload's
+RECORD_COLUMNS: Final = 11
 
 # entries of the int64 array `totals`
 KEY_BYTES: Final = 0
@@ -159,6 +160,7 @@ def _fill_v2(
         before_keys = totals[HEADER_KEY_BYTES]
         before_values = totals[HEADER_VALUE_BYTES]
         before_nulls = totals[NULL_HEADER_VALUES]
+        record_start = p
         p, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, headers = (
             read_record(data, p, end, totals)
         )
@@ -180,6 +182,7 @@ def _fill_v2(
         columns[HEADERS_COUNT, filled] = headers
         columns[BATCH_ROW, filled] = row
         columns[TIMESTAMP_TYPE, filled] = 1 if append_time else 0
+        columns[RECORD_START, filled] = shift + record_start
         totals[KEY_BYTES] += max(key_length, 0)
         totals[NULL_KEYS] += key_length < 0
         totals[VALUE_BYTES] += max(value_length, 0)
@@ -219,6 +222,7 @@ def _fill_message(
     columns[HEADERS_COUNT, filled] = 0
     columns[BATCH_ROW, filled] = row
     columns[TIMESTAMP_TYPE, filled] = kind
+    columns[RECORD_START, filled] = 0
     totals[KEY_BYTES] += max(key_length, 0)
     totals[NULL_KEYS] += key_length < 0
     totals[VALUE_BYTES] += max(value_length, 0)

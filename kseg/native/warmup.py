@@ -17,6 +17,7 @@ from kseg.native import (
     headers,
     indexing,
     keymap,
+    keys,
     markers,
     producers,
     records,
@@ -41,6 +42,7 @@ def warm_up() -> None:
     headers.fill_headers(data, 0, 0, 0, table, 0)
     headers.scan_candidate(data, 0, 0, 0, 0, 0)
     header_reads.read_headers(0, 0, 0, 0, data, table)
+    header_reads.read_checked(0, 0, 0, 0, data, table, 0)
     headers.scan_checksums(data, 0, table, 0, 0)
     headers.find_disorder(table, 0, 0, 0)
     visibility.fill_hidden(table, 0, 0, numbers, numbers, numbers, flags)
@@ -74,13 +76,15 @@ def warm_up() -> None:
 
 
 def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: Flags, columns: t.Table) -> None:
-    key, hashes = np.zeros(2, np.uint64), np.zeros((1, 2), np.int64)
+    key, hashes, entries = np.zeros(2, np.uint64), np.zeros((1, 2), np.int64), np.zeros((1, 3), np.int64)
     slots, ends = np.zeros((keymap.REGIONS, 3), np.int64), np.zeros(keymap.REGIONS, np.int64)
-    keymap.fill_key_hashes(data, data, columns, 0, key, hashes)
-    keymap.fill_wanted(columns, 0, flags, 0, flags)
-    keymap.order_by_region(hashes, flags, 0, ends, numbers)
-    keymap.put_keys(slots, 0, hashes, numbers, numbers, 0, 0, 0, 0)
+    keys.fill_key_hashes(data, data, columns, 0, key, hashes)
+    keys.fill_entries(data, data, table, range(0), flags, numbers, numbers, 0, key, entries, 0)
+    keymap.order_by_region(entries, 0, ends, numbers)
+    keymap.put_keys(slots, 0, entries, numbers, 0, 0, 0, 0)
     keymap.fill_latest(slots, hashes, flags, 0, numbers)
+    keymap.mark_latest(slots, 0, data)
+    keymap.fill_latest_marked(data, 0, columns, 0, numbers)
     keymap.fill_latest_dropped(numbers, columns, 0, numbers)
     lasts, rules, counts = (
         np.zeros((3, 1), np.int64),
@@ -91,8 +95,8 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
     cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers)
     cleaning.fill_keeps(table, numbers, columns, 0, numbers, flags, counts)
     cleaning.rewrite_batches(
-        data, data, 0, table, 0, 0, numbers, columns, 0, 0, numbers, flags, rules, functions, data, data, data, table,
-        table, counts,
+        data, data, 0, table, 0, 0, numbers, numbers, columns, 0, 0, numbers, flags, rules, functions, data, data, data,
+        table, table, counts,
     )  # fmt: skip
     markers.settle_markers(
         numbers, numbers, numbers, numbers, numbers, 0, numbers, numbers, 0, numbers, flags, flags, flags, numbers

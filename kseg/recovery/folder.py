@@ -175,6 +175,12 @@ class FolderFile:
                     break
         return done
 
+    def descriptor(self) -> int | None:
+        """The descriptor of the file on disk, where it is all that this one has; else None."""
+        if self._data is None and len(self._spans) == 1 and self._spans[0][2].start == 0:
+            return self._files[self._spans[0][2].source].fileno()
+        return None
+
     def is_cached(self, start: int, end: int) -> bool:
         """See RandomFile."""
         return True

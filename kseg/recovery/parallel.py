@@ -1,17 +1,17 @@
 """Check the batches of one segment on several cores.
 
-A segment is taken window by window. A window is divided at places where a sound batch is found by looking for one, and
-the pieces are read and checked at once. Whoever takes the results gets them in order. A piece that does not end exactly
-where the next one begins (a batch inside a record looked like one of the log, or there is damage) ends the window
-there, and the walk goes on behind it: so the result is that of one walk from the start.
+A segment is divided at places where a sound batch is found by looking for one, and pieces are read and checked at once,
+a few ahead of whoever takes the results in order. Behind a piece that does not end exactly where the next one begins (a
+batch inside a record looked like one of the log, or there is damage), the walk begins anew: so the result is that of
+one walk from the start.
 """
 
 from __future__ import annotations
 
-import itertools
+import collections
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,8 @@ from kseg.errors import FormatError
 from kseg.log.walk import Chunk
 from kseg.native import headers
 from kseg.native import table as t
-from kseg.native.headers import fill_headers, scan_candidate, scan_checksums
+from kseg.native.header_reads import pread_address, read_checked
+from kseg.native.headers import scan_candidate
 from kseg.recovery.folder import FolderFile
 from kseg.recovery.segments import walk_chunks
 
@@ -29,7 +30,7 @@ SMALLEST_PIECE = 4 << 20
 MAX_ROWS = 200_000  # of a piece, as far as that can be foreseen: rows wait in memory
 _PROBE_BYTES = 256 << 10
 _PROBES = 32
-_READ_BYTES = 512 << 10  # so little stays in the CPU's own cache between reading and checking
+_READ_BYTES = 2 << 20  # larger batches are left to the usual walk
 _FIRST_ROWS = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 _NO_DATA = np.empty(0, np.uint8)
 
@@ -53,40 +54,38 @@ def walk_checked(file: FolderFile, base_offset: int, *, workers: int | None = No
     if cores < 2 or file.size < 2 * SMALLEST_PIECE:
         yield from walk_chunks(file, check=True)
         return
-    position, piece_bytes = 0, SMALLEST_PIECE
+    submitted, piece_bytes = 0, SMALLEST_PIECE
+    waiting: collections.deque[tuple[Future[_Piece], int, int]] = collections.deque()
     with ThreadPoolExecutor(cores, thread_name_prefix="kseg-check") as pool:
-        while position < file.size:
-            places = _divide(file, position, piece_bytes, cores, base_offset)
-            work = [pool.submit(_check, file, start, end) for start, end in itertools.pairwise(places)]
-            rows = 0
-            for future, end in zip(work, places[1:], strict=True):
-                piece = future.result()
-                yield from piece.chunks
-                rows += sum(chunk.rows for chunk in piece.chunks)
-                if piece.problem is not None:
-                    raise piece.problem
-                if piece.reached != end:
-                    break
-            if piece.reached != end and end == file.size:
-                return  # bytes at the end that are no whole batch
-            if piece.reached == position:  # a large batch that holds what looks like one
-                yield from walk_chunks(file, start=position, check=True)
-                return
-            density = max(rows, 1) / (piece.reached - position)
+        while waiting or submitted < file.size:
+            while len(waiting) <= cores and submitted < file.size:  # one more, so that no core waits for this thread
+                end = _piece_end(file, submitted, piece_bytes, base_offset)
+                waiting.append((pool.submit(_check, file, submitted, end), submitted, end))
+                submitted = end
+            future, start, end = waiting.popleft()
+            piece = future.result()
+            yield from piece.chunks
+            if piece.problem is not None:
+                raise piece.problem
+            if piece.reached != end:
+                for other, _, _ in waiting:
+                    other.cancel()
+                waiting.clear()
+                if end == file.size:
+                    return  # bytes at the end that are no whole batch
+                if piece.reached == start:  # a large batch that holds what looks like one
+                    yield from walk_chunks(file, start=start, check=True)
+                    return
+                submitted = piece.reached
+            density = max(sum(chunk.rows for chunk in piece.chunks), 1) / (piece.reached - start)
             piece_bytes = max(SMALLEST_PIECE, min(PIECE_BYTES, int(MAX_ROWS / density)))
-            position = piece.reached
 
 
-def _divide(file: FolderFile, start: int, piece_bytes: int, pieces: int, base_offset: int) -> list[int]:
-    """Where the pieces of the window at `start` begin, and where the last one ends: at a batch, or with the file."""
-    places = [start]
-    for _ in range(pieces):
-        wanted = places[-1] + piece_bytes
-        found = _find_start(file, wanted, base_offset) if wanted < file.size else None
-        places.append(file.size if found is None else found)
-        if found is None:
-            break
-    return places
+def _piece_end(file: FolderFile, start: int, piece_bytes: int, base_offset: int) -> int:
+    """Where the piece at `start` ends: at a batch, or with the file."""
+    wanted = start + piece_bytes
+    found = _find_start(file, wanted, base_offset) if wanted < file.size else None
+    return file.size if found is None else found
 
 
 def _find_start(file: FolderFile, near: int, base_offset: int) -> int | None:
@@ -125,30 +124,17 @@ def _check(file: FolderFile, start: int, end: int) -> _Piece:
 
 def _check_fast(file: FolderFile, start: int, end: int) -> tuple[t.Table, int, int]:
     """Sound batches from `start` on: their table, how many, and where they end; stops at whatever is not plain."""
-    table, rows = t.new_table(_FIRST_ROWS), 0
+    table, rows, reached = t.new_table(_FIRST_ROWS), 0, start
+    descriptor, address = file.descriptor(), pread_address()
+    if descriptor is None or not address:
+        return table, rows, reached
     buffer = np.empty(_READ_BYTES, np.uint8)
-    position, held = start, 0
-    while position + held < end:
-        size = min(buffer.size - held, end - position - held)
-        got = file.read_into(position + held, buffer[held : held + size]) if size else 0
-        if not got:  # a batch that is larger than the buffer, or a file that has become shorter
-            break
-        held += got
-        at, status = 0, headers.TABLE_FULL
-        while status == headers.TABLE_FULL:
-            if table.shape[1] - rows < held // t.PREFIX_SIZE:
-                table = _grown(table, rows)
-            filled, at, status = fill_headers(buffer, at, held, position, table, rows)
-            bad, _ = scan_checksums(buffer, position, table, rows, filled)
-            if bad >= 0:
-                return table, int(bad), int(table[t.POSITION, bad])
-            rows += filled
-        position += at
-        if status < 0:
-            break
-        held -= at
-        buffer[:held] = buffer[at : at + held].copy()
-    return table, rows, position
+    status = headers.TABLE_FULL
+    while status == headers.TABLE_FULL:
+        rows, reached, status = read_checked(address, descriptor, reached, end, buffer, table, rows)
+        if status == headers.TABLE_FULL:
+            table = _grown(table, rows)
+    return table, int(rows), int(reached)
 
 
 def _grown(table: t.Table, rows: int) -> t.Table:

@@ -16,6 +16,7 @@ from kseg.compaction import CleanerConfig, compact
 from kseg.log.lock import DirLock
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
+from tests.reference.record import Record
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 NOW = 1_800_000_000_000
@@ -127,6 +128,24 @@ def test_null_keys_are_counted_and_no_stray_files_are_left(tmp_path, strategy):
     assert not [p for p in directory.rglob("*") if p.suffix in (".cleaned", ".swap", ".deleted") or p.is_dir()]
 
 
+def test_offsets_that_are_far_apart_take_no_memory(tmp_path):
+    """There is a bit for each offset only where that fits the budget; else keys are looked up."""
+    builder = LogBuilder(tmp_path / "data").segment().record(b"a", b"1").record(b"b", b"2")
+    directory = builder.segment(10**13).record(b"a", b"3").segment(10**13 + 5).record(b"z", b"z").write()
+    (done,) = compact(directory, config=CONFIG, now_ms=NOW).partitions
+    assert (done.error, done.superseded, done.records_after) == (None, 1, 2)
+    assert values_of(directory) == {b"a": b"3", b"b": b"2", b"z": b"z"}
+
+
+def test_records_that_share_an_offset_are_told_apart_by_their_keys(tmp_path):
+    """No broker writes such a batch, but whoever does loses only what is superseded."""
+    twins = [Record(0, NOW, b"a", b"1", ()), Record(0, NOW, b"b", b"2", ())]
+    builder = LogBuilder(tmp_path / "data").segment().batch(twins, last_offset_delta=1).record(b"a", b"3")
+    directory = builder.segment().record(b"z", b"z").write()
+    (done,) = compact(directory, config=CONFIG, now_ms=NOW, strategy="memory").partitions
+    assert (done.error, done.superseded, done.records_after) == (None, 1, 2)
+
+
 def test_ten_times_more_keys_than_the_budget_give_the_same_files(tmp_path):
     directory, rows = tmp_path / "data" / "orders-0", 400_000
     with kseg.create_log(directory, config=kseg.LogConfig(segment_bytes=8 << 20)) as writer:
@@ -143,8 +162,9 @@ def test_ten_times_more_keys_than_the_budget_give_the_same_files(tmp_path):
 
 
 def test_ten_times_more_keys_than_the_budget_stay_within_it(tmp_path):
-    """Beside the keys there is what both passes work on: buffers of each thread, and the pieces that wait."""
-    budget, fixed, rows = 8 << 20, 320 << 20, 3_600_000
+    """Beside the keys there is what both passes work on: buffers of two threads, and pieces that wait to be written."""
+    budget, fixed, rows = 8 << 20, 96 << 20, 3_600_000
+    small = LogBuilder(tmp_path / "small").segment().record(b"k", b"1").segment().record(b"k", b"2").write()
     directory = tmp_path / "data" / "orders-0"
     with kseg.create_log(directory, config=kseg.LogConfig(segment_bytes=64 << 20)) as writer:
         for first in range(0, rows, 200_000):
@@ -152,7 +172,7 @@ def test_ten_times_more_keys_than_the_budget_stay_within_it(tmp_path):
             writer.append(pa.table({"key": keys, "value": keys}), codec="lz4")
         writer.roll()
         writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
-    command = [sys.executable, "-m", "tests.compaction.measured", str(directory), str(budget)]
+    command = [sys.executable, "-m", "tests.compaction.measured", str(small), str(directory), str(budget)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from tests.reference import batch as v2
 from tests.reference import legacy
 from tests.reference.compaction import Producer, Settings, Transaction, clean, latest_of, latest_offsets
 from tests.reference.record import Record
+from tests.reference.varint import encode_varint, encode_varlong
 
 START = 1_700_000_000_000
 NOW = START + 500
@@ -22,6 +25,31 @@ KEYS = st.sampled_from([None, b"", b"a", b"b", b"c", b"a longer key"])
 VALUES = st.sampled_from([None, b"", b"x", b"value" * 20])
 HEADERS = st.sampled_from([(), ((b"h", b"1"), (b"", None))])
 DATA, MARKER, EMPTY = "data", "marker", "empty"
+
+
+def odd_batch(records, fields):
+    """The same batch in bytes that Kafka reads, but would not write: numbers too long, nulls, attributes."""
+    header = v2.read_header(v2.encode_batch(records, fields))
+    payload = b""
+    for number, record in enumerate(records):
+        plain = number % 3 == 1  # some as Kafka writes them, between the others
+        body = bytes([0 if plain else number % 2])
+        body += encode_varlong(record.timestamp - header.base_timestamp)
+        body += (encode_varint if plain else padded)(record.offset - header.base_offset)
+        for part in (record.key, record.value):
+            body += encode_varint(-1 - number) if part is None else encode_varint(len(part)) + part
+        body += encode_varint(len(record.headers))
+        for name, part in record.headers:
+            body += encode_varint(len(name)) + name
+            body += encode_varint(-1) if part is None else encode_varint(len(part)) + part
+        payload += (padded if number % 4 == 3 else encode_varint)(len(body)) + body
+    closed = {"base_timestamp": header.base_timestamp, "max_timestamp": header.max_timestamp}
+    return v2.encode_payload(payload, len(records), replace(fields, **closed))
+
+
+def padded(number):
+    shortest = encode_varint(number)
+    return shortest[:-1] + bytes([shortest[-1] | 0x80, 0])
 
 
 @st.composite
@@ -57,7 +85,8 @@ def logs(draw):
             producer_epoch=draw(st.integers(0, 1)) if producer >= 0 else -1,
             base_sequence=draw(st.integers(0, 9)) if producer >= 0 and kind == DATA else -1,
         )
-        made.append(v2.encode_batch(records, fields))
+        is_odd = kind == DATA and draw(st.sampled_from([False, False, True]))
+        made.append((odd_batch if is_odd else v2.encode_batch)(records, fields))
         offset += span + 1 + draw(st.integers(0, 2))
     return made, offset
 
@@ -114,8 +143,8 @@ def clean_by_kernels(batches, latest, said):
     out, scratch = np.zeros(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
     written, rebuilt = t.new_table(rows), t.new_table(rows)
     row, made, again, size = cleaning.rewrite_batches(
-        decoder.array, decoder.arena, 0, table, 0, rows, decoder.starts, columns, 0, count, fates, keeps, rules,
-        functions, np.zeros(compress.SCRATCH_BYTES, np.uint8), scratch, out, written, rebuilt, counts,
+        decoder.array, decoder.arena, 0, table, 0, rows, decoder.starts, decoder.ends, columns, 0, count, fates,
+        keeps, rules, functions, np.zeros(compress.SCRATCH_BYTES, np.uint8), scratch, out, written, rebuilt, counts,
     )  # fmt: skip
     assert row == rows
     encode.write_headers(out, rebuilt, again)

@@ -8,56 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.native import keymap as native
-from kseg.native.records import BATCH_ROW, KEY_LENGTH, KEY_START, OFFSET, RECORD_COLUMNS
-from tests.reference.hash128 import siphash128
-from tests.strategies import nullable_blobs
+from kseg.native.records import OFFSET, RECORD_COLUMNS
 
-KEY = np.array([1, 2], np.uint64)
 SLOTS = 16 * native.REGIONS
 WORDS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
-ENTRIES = st.lists(st.tuples(WORDS, st.integers(0, 2), st.integers(0, 1000), st.booleans()), max_size=60)
-
-
-def columns_of(keys, in_arena=()):
-    """Keys in `data`, or in the arena where their number is in `in_arena`."""
-    data, arena = bytearray(b"\x99"), bytearray(b"\x98\x98")
-    columns = np.full((RECORD_COLUMNS, len(keys)), -1, np.int64)
-    places = []
-    for number, key in enumerate(keys):
-        target = arena if number in in_arena else data
-        places.append((number in in_arena, len(target)))
-        target += key or b""
-    for number, (key, (there, start)) in enumerate(zip(keys, places, strict=True)):
-        columns[KEY_START, number] = start + (len(data) if there else 0)
-        columns[KEY_LENGTH, number] = -1 if key is None else len(key)
-    return np.frombuffer(bytes(data), np.uint8).copy(), np.frombuffer(bytes(arena), np.uint8).copy(), columns
-
-
-@given(st.lists(nullable_blobs(), max_size=20), st.sets(st.integers(0, 20)))
-def test_hashes_are_siphash_of_the_keys(keys, in_arena):
-    data, arena, columns = columns_of(keys, in_arena)
-    hashes = np.full((len(keys), 2), 7, np.int64)
-    native.fill_key_hashes(data, arena, columns, len(keys), KEY, hashes)
-    for key, found in zip(keys, hashes, strict=True):
-        expected = [7, 7] if key is None else np.frombuffer(siphash128(key, KEY.tobytes()), np.int64).tolist()
-        assert found.tolist() == expected
+ENTRIES = st.lists(st.tuples(WORDS, st.integers(0, 2), st.integers(0, 1000)), max_size=60)
 
 
 def put_all(slots, entries, limit):
     """Put entries region by region, as `KeyMap` does; gives how many keys there are, or None where one was full."""
-    hashes = np.array([entry[:2] for entry in entries], np.int64).reshape(-1, 2)
-    offsets = np.array([entry[2] for entry in entries], np.int64)
-    wanted = np.array([entry[3] for entry in entries], np.bool_)
+    given = np.array(entries, np.int64).reshape(-1, 3)
     order, ends = np.zeros(len(entries), np.int64), np.zeros(native.REGIONS, np.int64)
-    native.order_by_region(hashes, wanted, len(entries), ends, order)
+    native.order_by_region(given, len(entries), ends, order)
     start, total = 0, 0
     for region, end in enumerate(ends.tolist()):
-        assert all(wanted[i] and (int(hashes[i, 0]) >> 60) & 15 == region for i in order[start:end])
-        held = native.put_keys(slots, region, hashes, offsets, order, start, end, 0, limit)
+        assert all((int(given[i, 0]) >> 60) & 15 == region for i in order[start:end])
+        held = native.put_keys(slots, region, given, order, start, end, 0, limit)
         if held == native.FULL:
             return None
         start, total = end, total + held
-    assert start == wanted.sum()
+    assert sorted(order.tolist()) == list(range(len(entries)))
     return total
 
 
@@ -65,10 +35,9 @@ def put_all(slots, entries, limit):
 def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
     expected: dict[tuple[int, int], int] = {}
     per_region: dict[int, set[tuple[int, int]]] = {}
-    for low, high, offset, wanted in entries:
-        if wanted:
-            expected[low, high] = max(expected.get((low, high), -1), offset)
-            per_region.setdefault(low >> 60 & 15, set()).add((low, high))
+    for low, high, offset in entries:
+        expected[low, high] = max(expected.get((low, high), -1), offset)
+        per_region.setdefault(low >> 60 & 15, set()).add((low, high))
     slots = np.zeros((SLOTS, 3), np.int64)
     limit = 12
     total = put_all(slots, entries, limit)
@@ -84,14 +53,20 @@ def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
         assert latest.tolist() == [expected.get(key, -1) if wanted else -1 for key in asked]
 
 
-@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 50), st.integers(0, 2)), max_size=20), st.integers(0, 50))
-def test_wanted_records_have_a_key_and_are_visible_and_dirty(records, first):
-    columns = np.zeros((RECORD_COLUMNS, len(records)), np.int64)
-    for i, (length, offset, row) in enumerate(records):
-        columns[KEY_LENGTH, i], columns[OFFSET, i], columns[BATCH_ROW, i] = length, offset, row
-    wanted = np.zeros(len(records), np.bool_)
-    native.fill_wanted(columns, len(records), np.array([False, True, False]), first, wanted)
-    assert wanted.tolist() == [length >= 0 and offset >= first and row != 1 for length, offset, row in records]
+@given(st.dictionaries(st.tuples(WORDS, WORDS), st.integers(5, 90), max_size=40), st.lists(st.integers(0, 120)))
+def test_offsets_that_the_map_does_not_hold_are_superseded(latest, offsets):
+    slots = np.zeros((SLOTS, 3), np.int64)
+    if put_all(slots, [(*key, offset) for key, offset in latest.items()], 15) is None:
+        return
+    bits = np.zeros(11, np.uint8)  # for 5 to 92; what is outside belongs to records that nothing supersedes
+    native.mark_latest(slots, 5, bits)
+    columns = np.zeros((RECORD_COLUMNS, len(offsets)), np.int64)
+    columns[OFFSET] = offsets
+    found = np.zeros(len(offsets), np.int64)
+    native.fill_latest_marked(bits, 5, columns, len(offsets), found)
+    held = set(latest.values())
+    for offset, after in zip(offsets, found.tolist(), strict=True):
+        assert after == (offset + 1 if 5 <= offset < 93 and offset not in held else -1)
 
 
 @given(st.sets(st.integers(0, 40)), st.lists(st.integers(0, 40), max_size=30))
@@ -110,7 +85,7 @@ def test_probing_wraps_around_within_its_region(low):
     slots = np.zeros((SLOTS, 3), np.int64)
     size = SLOTS // native.REGIONS
     last = (low & ~(size - 1)) | (size - 1)  # all of these want the last slot of their region
-    entries = [(last, high, high, True) for high in range(5)]
+    entries = [(last, high, high) for high in range(5)]
     assert put_all(slots, entries, 12) == 5
     used = np.flatnonzero(slots[:, 2])
     region = low >> 60 & 15

@@ -29,10 +29,13 @@ def rows_of(chunks):
     return np.concatenate(tables, axis=1), problem
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch):
+@pytest.fixture(autouse=True, params=[350, 2 << 20])
+def small_pieces(monkeypatch, request):
+    """Pieces, tables and buffers that most batches are too many or too large for, or buffers that all fit into."""
     monkeypatch.setattr(parallel, "SMALLEST_PIECE", 300)
     monkeypatch.setattr(parallel, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(parallel, "_FIRST_ROWS", 3)
+    monkeypatch.setattr(parallel, "_READ_BYTES", request.param)
 
 
 def assert_same_walk(directory, workers):
