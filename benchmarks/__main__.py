@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compact, decode, encode, memory, recover, seek, spark, time_range, verify
+from benchmarks import compact, decode, encode, memory, recover, seek, spark, tier, time_range, verify
 from benchmarks.machine import ROOT, describe_commit, describe_machine, describe_versions
 from benchmarks.report import print_summary, print_table
 from tests.kafka.jars import Missing
@@ -27,6 +27,7 @@ BENCHMARKS = {
     "verify": verify.run,
     "recover": recover.run,
     "spark": spark.run,
+    "tier": tier.run,
 }
 
 

@@ -9,10 +9,13 @@ Row = dict[str, Any]
 
 
 def print_table(name: str, rows: list[Row]) -> None:
-    """One line per case: rates and ratios, or bytes."""
-    if not rows:
-        return
-    lines = _ratio_lines(rows) if "ratios" in rows[0] else _check_lines(rows)
+    """One line per case: rates and ratios, and bytes where a case counts them."""
+    rated, counted = [row for row in rows if "ratios" in row], [row for row in rows if "ratios" not in row]
+    for lines in ([_ratio_lines(rated)] if rated else []) + ([_check_lines(counted)] if counted else []):
+        _print_lines(name, lines)
+
+
+def _print_lines(name: str, lines: list[list[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     print(f"\n{name}")
     for line in lines:

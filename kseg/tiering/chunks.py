@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import zstandard
 
 from kseg.errors import CorruptRecordError, OptionError, TruncatedError
@@ -76,20 +77,21 @@ def _decompress(data: bytes | memoryview, size: int) -> bytes:
         raise CorruptRecordError(f"a compressed chunk cannot be read: {error}") from None
 
 
-def iter_chunks(file: RandomFile, chunk_size: int, end: int | None = None) -> Iterator[bytes]:
-    """The bytes of a file up to `end`, cut into chunks; memory for one at a time."""
+def iter_chunks(file: RandomFile, chunk_size: int, end: int | None = None) -> Iterator[memoryview]:
+    """The bytes of a file up to `end`, cut into chunks; all in the same memory, one after the other."""
     if not 1 <= chunk_size <= MAX_CHUNK_SIZE:
         raise OptionError(f"the chunk size must be from 1 to {MAX_CHUNK_SIZE}, got {chunk_size}")
     end = file.size if end is None else end
+    room = np.empty(min(chunk_size, end), np.uint8).data
     for position in range(0, end, chunk_size):
-        chunk = bytearray(min(chunk_size, end - position))
+        chunk = room[: min(chunk_size, end - position)]
         got = file.read_into(position, chunk)
         if got != len(chunk):
             raise TruncatedError("the file became shorter while it was read", path=file.path, position=position + got)
-        yield bytes(chunk)
+        yield chunk
 
 
-def store_chunks(chunks: Iterable[bytes], transform: Transform) -> Iterator[bytes]:
+def store_chunks(chunks: Iterable[bytes | memoryview], transform: Transform) -> Iterator[bytes]:
     """Chunks as they are stored."""
     return (transform.store_chunk(chunk) for chunk in chunks)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import crc32c
+import numpy as np
 
 from kseg import durable
 from kseg.errors import OptionError, StorageError
@@ -84,6 +85,11 @@ class TierObjects:
     def below(self, path: str) -> TierObjects:
         """The objects of one folder, by the store's own path of it."""
         return TierObjects(self.store, path, retry=self.retry, limiter=self._limiter)
+
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether a piece that was put is done with when the next is asked for; other stores send it later."""
+        return not isinstance(self._raw, ArrowStore)
 
     def path(self, key: str) -> str:
         """A key as the store's own path."""
@@ -177,8 +183,9 @@ class TierObjects:
         """Read an object from end to end."""
         digest = Digest()
         with self.store.open(self.path(key)) as file:
+            room = new_room(min(PIECE_BYTES, file.size))
             while digest.size < file.size:
-                digest = digest.add(_read_piece(file, digest.size, min(PIECE_BYTES, file.size - digest.size)))
+                digest = digest.add(_read_piece(file, digest.size, min(PIECE_BYTES, file.size - digest.size), room))
         return digest
 
     def delete(self, key: str) -> None:
@@ -206,12 +213,18 @@ class TierObjects:
         return found.mtime_ms
 
 
-def _read_piece(file: RandomFile, start: int, length: int) -> bytearray:
-    piece = bytearray(length)
+def _read_piece(file: RandomFile, start: int, length: int, room: memoryview | None = None) -> memoryview:
+    """Bytes of a file, in `room` or in memory of their own, which is not cleared first as a bytearray's is."""
+    piece = np.empty(length, np.uint8).data if room is None else room[:length]
     done = file.read_into(start, piece)
     if done < length:
         raise StorageError(f"the object ends at byte {start + done}", path=file.path)
     return piece
+
+
+def new_room(size: int = PIECE_BYTES) -> memoryview:
+    """Memory for pieces."""
+    return np.empty(size, np.uint8).data
 
 
 def open_tier(uri: str, *, max_bytes_per_second: float | None = None, retry: RetryPolicy | None = None) -> TierObjects:
@@ -220,8 +233,11 @@ def open_tier(uri: str, *, max_bytes_per_second: float | None = None, retry: Ret
     return TierObjects(store, root, retry=retry, limiter=RateLimiter(max_bytes_per_second))
 
 
-def file_pieces(path: str, *, expected_size: int) -> Iterator[bytearray]:
+def file_pieces(path: str, *, expected_size: int, room: memoryview | None = None) -> Iterator[memoryview]:
     """The bytes of a local file, a piece at a time.
+
+    Args:
+        room: Where all pieces are put, for who is done with one before asking for the next.
 
     Raises:
         StorageError: It is not as long as expected.
@@ -231,7 +247,7 @@ def file_pieces(path: str, *, expected_size: int) -> Iterator[bytearray]:
             raise StorageError(f"{file.size} bytes, {expected_size} were expected", path=path)
         position = 0
         while position < file.size:
-            piece = _read_piece(file, position, min(PIECE_BYTES, file.size - position))
+            piece = _read_piece(file, position, min(len(room or b"") or PIECE_BYTES, file.size - position), room)
             file.drop_cache(position, position + len(piece))
             yield piece
             position += len(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kseg.errors import IndexFileError, LogError
 from kseg.index.build import IndexBuilder
@@ -16,6 +17,8 @@ from kseg.log.segment import Segment
 from kseg.log.visibility import replay_producers
 from kseg.log.walk import check_order
 from kseg.native import table as t
+
+CACHED_BYTES: Final = 512 << 10  # that are read at a time to be checked: they stay in the processor's own cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def check_batches(segment: Segment, next_base: int) -> IndexBuilder:
     builder = IndexBuilder(segment.base_offset)
     last = segment.base_offset - 1
     with segment.open() as file:
-        walk = segment.walk(file, check=True)
+        walk = segment.walk(file, check=True, chunk_bytes=CACHED_BYTES)
         for chunk in walk:
             last = check_order(chunk, segment.base_offset, last, segment.path)
             builder.add(chunk.table, chunk.rows, int(chunk.table[t.POSITION, 0]))

@@ -21,10 +21,11 @@ from kseg.tiering.crypto import KeyRing, SegmentCipher
 from kseg.tiering.layout import ChunkedPart, Layout, PlainPart, RemoteName
 from kseg.tiering.manifest import RemoteSegmentMetadata, SegmentManifest
 from kseg.tiering.metadata_records import SegmentRecord
-from kseg.tiering.objects import Digest, RetryPolicy, TierObjects, file_pieces, open_tier
+from kseg.tiering.objects import Digest, RetryPolicy, TierObjects, file_pieces, new_room, open_tier
 from kseg.tiering.parts import SegmentParts, find_segment, read_parts
 
 DEFAULT_CHUNK_SIZE: Final = 4 << 20
+LOCAL_PIECE_BYTES: Final = 512 << 10  # of a file that is copied to another: they stay in the processor's own cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ def _upload_plain(tier: TierObjects, path: str, parts: SegmentParts, task: Uploa
     }
     digests = {part: tier.put_bytes(name.key(part), data) for part, data in small.items() if data is not None}
     # the log last: a listing that shows it shows a complete segment
-    digests[PlainPart.LOG] = tier.put(name.key(PlainPart.LOG), lambda: file_pieces(path, expected_size=size))
+    room = new_room(LOCAL_PIECE_BYTES) if tier.takes_at_once else None
+    digests[PlainPart.LOG] = tier.put(name.key(PlainPart.LOG), lambda: file_pieces(path, expected_size=size, room=room))
     if task.verify:
         for part, digest in digests.items():
             check_digest(tier, name.key(part), digest)
@@ -239,7 +241,7 @@ def verify_copy(task: UploadTask) -> Uploaded:
     log = Log(LocalStore(), task.directory)
     segment = find_segment(log, task.record.start_offset)
     original = Digest()
-    for piece in file_pieces(segment.path, expected_size=segment.size):
+    for piece in file_pieces(segment.path, expected_size=segment.size, room=new_room()):
         original = original.add(piece)
     tier, name = task.options.open(), remote_name(task.record)
     if task.options.layout == "plain":
