@@ -84,7 +84,7 @@ class BatchWalker:
     """Iterate over the chunks of `[start, end)` of a file; `start` is where a batch begins.
 
     Args:
-        hint: Bytes that will probably do; read first, in one go, before chunks grow as usual.
+        hint: Bytes that will probably do; nothing behind them is read before all of them were.
         check: Verify the checksum of every batch.
         chunk_bytes: The most that is read at a time, unless one batch is larger.
         limiter: Shared by all walks of one reader.
@@ -111,6 +111,7 @@ class BatchWalker:
         self._end = file.size if end is None else end
         self._chunk_bytes = max(chunk_bytes, 4096)
         self._next_read = min(hint or FIRST_CHUNK_BYTES, self._chunk_bytes)
+        self._hint_end = start + hint
         self._check = check
         self._limiter = limiter or RateLimiter(options.max_bytes_per_second)
         self._buffer = np.empty(0, np.uint8)
@@ -153,6 +154,8 @@ class BatchWalker:
         """Read on behind the bytes that are held; return how many bytes came."""
         start = self._position + held
         size = min(self._next_read, self._end - start)
+        if start < self._hint_end:
+            size = min(size, self._hint_end - start)
         if size <= 0:
             return 0
         if self._buffer.size - self._begin < held + size:

@@ -115,8 +115,8 @@ def multiply_by_bits(crc: Any, factor: Any) -> Any:
     """Multiply two numbers of 32 bits without carries, for machines that have no instruction for it."""
     product = np.uint64(0)
     for bit in range(32):
-        wanted = np.uint64(0) - ((factor >> np.uint64(bit)) & np.uint64(1))
-        product ^= (crc << np.uint64(bit)) & wanted
+        place = np.uint64(bit)
+        product ^= (crc << place) * ((factor >> place) & np.uint64(1))
     return product
 
 
