@@ -130,11 +130,11 @@ class KeptOffsets:
     """Answers pass 2 by offset, without a look at keys: a bit for each offset from `first_offset` to `end`.
 
     A record that was not cleaned before is the latest of its key if the map holds its offset. Those before
-    `first_offset` are looked up by their keys.
+    `first_offset` are looked up by their keys; where there are none, the map is let go.
     """
 
-    def __init__(self, keys_: KeyMap, first_offset: int, end: int) -> None:
-        self._keys = keys_
+    def __init__(self, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> None:
+        self._keys = keys_ if has_earlier else None
         self._first = first_offset
         self._bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
         native.mark_latest(keys_.slots, first_offset, self._bits)
@@ -143,7 +143,7 @@ class KeptOffsets:
         """For each record that is superseded an offset behind its own, else -1."""
         table, row = run.chunk.table, run.rows.start
         base = table[t.BASE_OFFSET, row]
-        if (table[t.LAST_OFFSET, row] if base < 0 else base) < self._first:
+        if self._keys is not None and (table[t.LAST_OFFSET, row] if base < 0 else base) < self._first:
             return self._keys.latest_of(run)
         latest = np.empty(run.count, np.int64)
         native.fill_latest_marked(self._bits, self._first, run.columns, run.count, latest)

@@ -59,7 +59,8 @@ class LocalPasses:
         room = self._round.config.memory_budget - keys.size
         if not scanner.in_order or end - first > 8 * room:
             return keys.latest_of, parts
-        return KeptOffsets(keys, first, end).latest_of, parts
+        has_earlier = self._round.segments[0].base_offset < first
+        return KeptOffsets(keys, first, end, has_earlier=has_earlier).latest_of, parts
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
         files = SpillFiles(folder, self._round.keys.files)

@@ -18,7 +18,7 @@ from kseg.log.walk import Chunk, check_order
 from kseg.native import table as t
 
 END: Final = 2**63 - 1
-CHUNK_BYTES: Final = 512 << 10  # what a step works on stays in the processor's cache
+CHUNK_BYTES: Final = 1 << 20  # what a step works on stays in the processor's cache
 _BATCH_BYTES: Final = 64 << 10  # room for the batch behind a piece, which shows that the piece is over
 
 
