@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kseg.errors import OptionError
-from kseg.log.names import DirKind, FileKind, parse_partition_dir, parse_segment_file
+from kseg.log.names import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    SIDE_DIR,
+    DirKind,
+    FileKind,
+    parse_partition_dir,
+    parse_segment_file,
+)
 from kseg.log.writer_place import partition_path
 from kseg.settings.source import SettingsSource
 from kseg.storage import LocalStore, Store, open_store
@@ -39,7 +47,7 @@ def find_partitions(path: str | os.PathLike[str]) -> list[Found]:
     directory = Path(open_store(text)[1])
     if not directory.is_dir():
         raise OptionError(f"{text!r} is no directory")
-    if parse_partition_dir(directory.name) is not None and _has_segment_files(directory):
+    if parse_partition_dir(directory.name) is not None and _is_partition(directory):
         return [partition_path(directory)]
     found = []
     for entry in LocalStore().list(str(directory)):
@@ -54,6 +62,12 @@ def find_partitions(path: str | os.PathLike[str]) -> list[Found]:
         )
         raise OptionError(f"no partitions in {text}", hint=hint)
     return found
+
+
+def _is_partition(directory: Path) -> bool:
+    """Whether a directory of such a name is no log directory, also where all segments are lost or in quarantine."""
+    own = {SIDE_DIR, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE}
+    return _has_segment_files(directory) or any(entry.name in own for entry in LocalStore().list(str(directory)))
 
 
 def _has_segment_files(directory: Path) -> bool:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from kseg.errors import FormatError
+from kseg.log.names import MAX_OFFSET
 from kseg.log.sound import find_batch
 from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
-from kseg.recovery.producers import MAX_OFFSET, ProducerSnapshots
+from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
 from kseg.recovery.segments import OPTIONS, LoadedSegment, walk_chunks
 

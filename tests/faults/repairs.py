@@ -79,6 +79,13 @@ def diverge(directory: Path) -> None:
         writer.append(numbered(5, start=TARGET), leader_epoch=7)
 
 
+def lose_first(directory: Path) -> None:
+    """The log begins at offset 10."""
+    for path in directory.glob(f"{0:020d}.*"):
+        path.unlink()
+    write_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {OTHER: 8, TP: 12})
+
+
 @dataclass(frozen=True)
 class Repair:
     """What is wrong with a directory, and the call that puts it right."""
@@ -111,6 +118,8 @@ REPAIRS = {
     ),
     "to-leader": Repair(diverge, _to_leader, is_clean=True, as_kafka=False),
 }
+
+ANEW = Repair(lose_first, lambda d: kseg.truncate(d, 5, config=CONFIG, now_ms=NOW), is_clean=True, as_kafka=False)
 
 
 def recover_cut(folder: Path, promise: Callable[[object], None]) -> None:

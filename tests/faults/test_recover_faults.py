@@ -18,10 +18,10 @@ from kseg.log.names import SIDE_DIR
 from tests.faults.disk import NEED_SPACE, End, FaultyDisk, each_fault, noted, run_with
 from tests.faults.forgetful import each_crash
 from tests.faults.kill import killed
-from tests.faults.repairs import REPAIRS, Truth, files, is_marked, load, partition
+from tests.faults.repairs import ANEW, REPAIRS, Truth, files, is_marked, load, partition
 from tests.scale import FACTOR, counts
 
-EVERY = 11  # each fault and each state in a soak
+EVERY = 13  # each fault and each state in a soak
 KEEPING = [name for name, repair in REPAIRS.items() if repair.keeps]
 
 
@@ -163,6 +163,25 @@ def test_a_file_that_a_crash_has_left_is_given_back_too(truths, tmp_path):
     assert not any(path.exists() for path in left)
     kseg.undo_repair(partition(folder))
     assert files(folder) == before
+
+
+def test_a_log_of_which_nothing_is_left_can_be_taken_back(tmp_path):
+    """Cut back to before its start it is gone for a moment: only the quarantine says then that there was one."""
+    truth = Truth(ANEW, tmp_path / "truth")
+    gone = 0
+
+    def check(folder, end):
+        nonlocal gone
+        gone += not list(partition(folder).glob("*.log"))
+        truth.check_marker(folder)
+        truth.check_undone(shutil.copytree(folder, folder / "undone"))
+        truth.job(folder, lambda _: None)
+        left = files(folder)
+        left.pop(f"{5:020d}.snapshot", None)  # a broker that opens an empty log makes one, or deletes it
+        assert left == truth.after
+
+    assert each_fault(truth.start, truth.job, check, folder=tmp_path / "faults", step=min(STEP, 5)) > 40
+    assert gone
 
 
 def test_a_quarantine_that_does_not_fit_leaves_nothing(truths, tmp_path):

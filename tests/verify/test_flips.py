@@ -146,7 +146,7 @@ def test_what_holes_hide_of_a_base_offset(tmp_path):
     ranges = [(_number(file, at, 8), _number(file, at, 8) + 2, int(file.name[:20])) for file, at in places]
     sound = found(path)
     hidden = 0
-    for number, (file, at) in enumerate(places):
+    for number, (file, at) in list(enumerate(places))[:: 3 if JIT_DISABLED else 1]:
         low = max([ranges[number][2], *(last + 1 for _, last, _ in ranges[:number][-1:])])
         high = min([2**31, *(first for first, _, _ in ranges[number + 1 :][:1])])
         for byte, bit in itertools.product(range(8), ALL_BITS):
