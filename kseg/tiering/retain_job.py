@@ -234,7 +234,8 @@ class _Job:
             if isinstance(enabled, Refusal):
                 raise _RefusedError(enabled)
             if not enabled["remote.storage.enable"]:
-                raise _RefusedError(Refusal(str(tp), "it is not tiered: retention without a tier sees to it"))
+                reason = "it is not tiered: retention without a tier sees to it"
+                raise _RefusedError(Refusal(str(tp), reason, is_usual=source.topics is None))
         known = resolve_limits(resolve)
         if isinstance(known, Refusal):
             raise _RefusedError(known)
