@@ -67,12 +67,14 @@ class TierAccess:
     Attributes:
         tier: To read from.
         objects: To write to.
+        places: The partitions that it holds.
         topic: Who is told; nobody, where it is an archive that no cluster knows of.
         is_alone: No local logs were given.
     """
 
     tier: Tier
     objects: TierObjects
+    places: tuple[TierPartition, ...]
     topic: MetadataTopic
     options: RemoteOptions
     now_ms: int
@@ -171,7 +173,8 @@ def open_access(
     )
     # of its own, and not the one that readers share: what is kept of manifests must not outlive the job
     tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring())  # noqa: PTH100
-    return TierAccess(tier, open_tier(uri, retry=options.retry), topic, options, now_ms, is_alone)
+    places = tuple(options.retry.run(tier.partitions))
+    return TierAccess(tier, open_tier(uri, retry=options.retry), places, topic, options, now_ms, is_alone)
 
 
 def tiered_dir(path: PathLike, uri: str, options: RemoteOptions, *, is_alone: bool) -> LogDir:
