@@ -277,7 +277,13 @@ class _Job:
                 self._remote(found, known, sessions, outcome)
                 for number, log in enumerate(found.replicas):
                     self._local(found, _fresh(log), sessions[number] if sessions else None, outcome)
-                outcome.sweep = sweep(found.where, grace_ms=self.grace_ms, now_ms=self.now_ms, dry_run=self.dry_run)
+                outcome.sweep = sweep(
+                    found.where,
+                    grace_ms=self.grace_ms,
+                    pending_ms=max(self.grace_ms, GRACE_MS),  # another job may be replacing segments
+                    now_ms=self.now_ms,
+                    dry_run=self.dry_run,
+                )
         except KsegError as error:
             if outcome is None or isinstance(error, LockedError | OptionError):
                 raise

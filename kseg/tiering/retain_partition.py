@@ -62,7 +62,7 @@ class TieredPartition:
     def facts(self, log: Log) -> PartitionFacts:
         """What the rules have to know; `log` is its own."""
         lineage = tuple(log.leader_epochs()) or _history(self.records)
-        highest = highest_copied(self.records, lineage)
+        highest = highest_copied(self.records, lineage, log.end_offset)
         local = [segment for segment in log.segments if segment.tier == "local"]
         only_local = sum(segment.size for segment in local if segment.base_offset >= highest)
         return PartitionFacts(self.start_offset, log.end_offset, lineage, only_local)

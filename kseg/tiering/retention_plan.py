@@ -16,12 +16,13 @@ is looked at like the others. Time and size move the log start up behind what go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kseg.retention.plan import Limits
 from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, SegmentRecord
+from kseg.tiering.metadata_topic import DELETE_STARTED
 from kseg.tiering.segments import Epochs, is_on_lineage, written_epochs
 
 
@@ -60,8 +61,11 @@ class RemoteRetentionPlan:
 def plan_remote_retention(
     segments: Sequence[SegmentRecord], facts: PartitionFacts, limits: Limits, *, now_ms: int
 ) -> RemoteRetentionPlan:
-    """Decide what remote retention deletes, of segments that nobody has begun to delete."""
-    segments = [found for found in segments if found.state in (COPY_STARTED, COPY_FINISHED)]
+    """Decide what remote retention deletes, of segments that nobody has begun to delete.
+
+    Args:
+        segments: All that were ever told of, in the order in which they were.
+    """
     lineage = written_epochs(facts.lineage)
     excess = _excess(segments, facts, lineage, limits)
     expired_before = now_ms - limits.retention_ms if limits.deletes and limits.retention_ms >= 0 else -1
@@ -84,6 +88,8 @@ def plan_remote_retention(
         if rule is not None:
             doomed[found.segment_id] = (found, rule)
     for found in sorted(segments, key=lambda s: s.start_offset):
+        if found.state not in (COPY_STARTED, COPY_FINISHED):
+            continue
         if facts.lineage and all(epoch.epoch < facts.lineage[0].epoch for epoch in found.epochs):
             doomed.setdefault(found.segment_id, (found, RemoteRule.LINEAGE))
     return RemoteRetentionPlan(tuple(doomed.values()), start)
@@ -101,33 +107,66 @@ def is_valid(found: SegmentRecord, end_offset: int, lineage: Epochs) -> bool:
     return is_on_lineage(found.epochs, found.end_offset + 1, lineage)
 
 
-def highest_copied(segments: Sequence[SegmentRecord], facts_lineage: Epochs) -> int:
-    """The last offset that was ever copied, on the lineage; -1 where none was. What is being deleted counts too."""
-    lineage = written_epochs(facts_lineage)
+def highest_copied(segments: Sequence[SegmentRecord], history: Epochs, end_offset: int) -> int:
+    """The last offset that was ever copied, on the lineage; -1 where none was. What is being deleted counts too.
+
+    Args:
+        history: The partition's leader epochs.
+        end_offset: Of the log.
+    """
+    lineage = written_epochs(history)
     for place in reversed(range(len(lineage))):
         epoch = lineage[place].epoch
-        ends = [end for found in segments if found.state != COPY_STARTED for end in _last_of(found, epoch)]
+        parts = [_part_of(found, epoch) for found in segments if found.state != COPY_STARTED]
+        ends = [part[1] for part in parts if part is not None]
         if ends:
-            following = lineage[place + 1].start_offset if place + 1 < len(lineage) else max(ends) + 1
+            following = lineage[place + 1].start_offset if place + 1 < len(lineage) else end_offset
             return min(max(ends), following - 1)
     return -1
 
 
-def _last_of(found: SegmentRecord, epoch: int) -> list[int]:
-    """The last offset of an epoch in a segment, if the segment has one."""
+def _part_of(found: SegmentRecord, epoch: int) -> tuple[int, int] | None:
+    """The first and the last offset of an epoch in a segment, if the segment has one."""
     for place, entry in enumerate(found.epochs):
         if entry.epoch == epoch:
             is_last = place + 1 == len(found.epochs)
-            return [found.end_offset if is_last else found.epochs[place + 1].start_offset - 1]
-    return []
+            return entry.start_offset, found.end_offset if is_last else found.epochs[place + 1].start_offset - 1
+    return None
 
 
-def _by_epoch(segments: Sequence[SegmentRecord], lineage: Epochs) -> list[SegmentRecord]:
+def _by_epoch(segments: Sequence[SegmentRecord], lineage: Epochs) -> Iterator[SegmentRecord]:
     """The segments of each epoch of the lineage, oldest first; one that spans two epochs comes twice."""
-    ordered = sorted(segments, key=lambda found: (found.start_offset, found.end_offset))
-    return [
-        found for entry in lineage for found in ordered if any(epoch.epoch == entry.epoch for epoch in found.epochs)
-    ]
+    for entry in lineage:
+        yield from _listed(segments, entry.epoch)
+
+
+def _listed(segments: Sequence[SegmentRecord], epoch: int) -> list[SegmentRecord]:
+    """The segments of an epoch in the order in which a broker's RemoteLogLeaderEpochState lists them.
+
+    By where the epoch begins in them; as soon as one of them is no valid copy, or was covered by a later one, by where
+    they begin themselves. Of two copies that begin alike and do not cover each other, only the later is known.
+    """
+    valid: dict[int, SegmentRecord] = {}
+    others: list[SegmentRecord] = []
+    highest = -1
+    for found in segments:
+        if (part := _part_of(found, epoch)) is None:
+            continue
+        start, end = part
+        if found.state == COPY_STARTED:
+            others.append(found)
+            continue
+        while valid and highest <= end and (last := next(reversed(valid))) >= start:
+            others.append(valid.pop(last))
+        is_in_order = not valid or next(reversed(valid)) < start
+        valid[start] = found
+        if not is_in_order:
+            valid = dict(sorted(valid.items()))
+        highest = max(highest, end)
+    listed = [*valid.values(), *sorted(others, key=lambda found: (found.start_offset, found.end_offset))]
+    if others or any(found.state == DELETE_STARTED for found in listed):
+        listed.sort(key=lambda found: found.start_offset)
+    return [found for found in listed if found.state in (COPY_STARTED, COPY_FINISHED)]
 
 
 def _excess(segments: Sequence[SegmentRecord], facts: PartitionFacts, lineage: Epochs, limits: Limits) -> int:

@@ -22,7 +22,7 @@ from typing import Final
 
 from kseg.tiering.layout import COMMIT_PARTS, Part, PartitionPlace, RemoteName, parse_object
 from kseg.tiering.listing import read_mark
-from kseg.tiering.marks import Mark, is_mark
+from kseg.tiering.marks import Mark, State, is_mark
 from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, SegmentRecord
 from kseg.tiering.metadata_topic import DELETE_FINISHED, DELETE_STARTED
 from kseg.tiering.metadata_writer import MetadataTopic
@@ -139,22 +139,33 @@ def retire(where: PartitionTier, mark: Mark, *, finished: Iterable[SegmentRecord
     return mark
 
 
-def sweep(where: PartitionTier, *, grace_ms: int = GRACE_MS, now_ms: int, dry_run: bool = False) -> Sweep:
+def sweep(
+    where: PartitionTier,
+    *,
+    grace_ms: int = GRACE_MS,
+    pending_ms: int | None = None,
+    now_ms: int,
+    dry_run: bool = False,
+) -> Sweep:
     """Delete the objects of what was retired longer ago than the grace period; bring to an end what a run left undone.
 
     Args:
+        pending_ms: For how long a replacement has to be under way before it is given up, the grace period unless told;
+            only who replaces segments knows that nobody else does.
         now_ms: The clock for what the metadata tells; marks are as old as the store's own clock says.
         dry_run: Change nothing.
     """
+    limits: dict[State, int] = {"retired": grace_ms, "pending": grace_ms if pending_ms is None else pending_ms}
     known = where.records()
     uploads, marks = list_partition(where)
     store_now = _store_now(where, dry_run=dry_run) if marks else now_ms
     if not dry_run:
         marks = [_settled(where, dated, known) for dated in marks]
-        _give_up(where, [d.mark for d in marks if store_now - d.since_ms >= grace_ms], known, now_ms)
-    ages = _ages(known, marks, now_ms, store_now)
-    due = sorted(name for name, age in ages.items() if age >= grace_ms)
-    waiting = sorted(name for name, age in ages.items() if age < grace_ms and name in uploads)
+        over = [d.mark for d in marks if d.mark.state == "pending" and store_now - d.since_ms >= limits["pending"]]
+        _give_up(where, over, known, now_ms)
+    left_ms = _times_left(known, marks, limits, now_ms, store_now)
+    due = sorted(name for name, left in left_ms.items() if left <= 0)
+    waiting = sorted(name for name, left in left_ms.items() if left > 0 and name in uploads)
     if not dry_run:
         marked = {name for dated in marks for name in dated.mark.hidden}
         if unmarked := tuple(name for name in waiting if name not in marked):  # a run died before it had put one
@@ -168,7 +179,7 @@ def sweep(where: PartitionTier, *, grace_ms: int = GRACE_MS, now_ms: int, dry_ru
         where.write([r.update_value(DELETE_FINISHED, now_ms) for r in told if r.state == DELETE_STARTED], now_ms)
         left = uploads.keys() - set(due)
         for dated in marks:
-            is_over = dated.mark.state == "retired" or store_now - dated.since_ms >= grace_ms
+            is_over = dated.mark.state == "retired" or dated.mark in over
             if is_over and not any(_is_kept(name, left, known) for name in dated.mark.hidden):
                 where.objects.delete(dated.mark.name)
     gone = [name for name in due if name in uploads]
@@ -186,15 +197,21 @@ def _store_now(where: PartitionTier, *, dry_run: bool) -> int:
     return int(time.time() * 1000) if dry_run else where.objects.now_ms()  # to ask the store is to write
 
 
-def _ages(known: Records, marks: Iterable[DatedMark], now_ms: int, store_now: int) -> dict[RemoteName, int]:
-    """The retired segments, and for how long they are that: by the metadata where it tells, else by their marks."""
-    ages = {remote_name(r): now_ms - r.event_timestamp_ms for r in known.values() if r.state == DELETE_STARTED}
+def _times_left(
+    known: Records, marks: Iterable[DatedMark], limits: Mapping[State, int], now_ms: int, store_now: int
+) -> dict[RemoteName, int]:
+    """The retired segments, and how long they stay: by the metadata where it tells, else by their marks."""
+    ends = {
+        remote_name(record): limits["retired"] - (now_ms - record.event_timestamp_ms)
+        for record in known.values()
+        if record.state == DELETE_STARTED
+    }
     for dated in marks:
         for name in dated.mark.hidden:
             told = known.get(name.segment_id)
             if told is None or told.state == DELETE_FINISHED:
-                ages[name] = store_now - dated.since_ms
-    return ages
+                ends[name] = limits[dated.mark.state] - (store_now - dated.since_ms)
+    return ends
 
 
 def _settled(where: PartitionTier, dated: DatedMark, known: Records) -> DatedMark:
@@ -211,7 +228,7 @@ def _settled(where: PartitionTier, dated: DatedMark, known: Records) -> DatedMar
 
 def _give_up(where: PartitionTier, marks: Iterable[Mark], known: Records, now_ms: int) -> None:
     """Tell the cluster that copies which were announced will not come; their objects go with the next sweeps."""
-    pending = [name.segment_id for mark in marks if mark.state == "pending" for name in mark.replaced_by]
+    pending = [name.segment_id for mark in marks for name in mark.replaced_by]
     told = [known[segment_id] for segment_id in pending if segment_id in known]
     where.write([r.update_value(DELETE_STARTED, now_ms) for r in told if r.state == COPY_STARTED], now_ms)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import shutil
 
 import pytest
 
 import kseg
-from kseg.errors import OptionError
+from kseg.errors import OptionError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.tiering import fsck, retain
+from kseg.tiering.objects import RetryPolicy, TierObjects
 from kseg.types import TopicPartition
 from tests.log.written import START, bases
+from tests.reference.rows import records_of
 from tests.tiering.cluster import ENABLED, MARKER, METADATA, NOW, QUICK, make_cluster, run
 from tests.tiering.conftest import TREES
 from tests.tiering.retired import DAY_MS, make_old, marks, objects, partition_tier
@@ -218,6 +222,63 @@ def test_golden_tiers(tree, tmp_path, golden, golden_keys):
     settings = {"cleanup.policy": "delete", "retention.ms": 0}
     report = retain(str(tier), topics=["tiered"], settings=settings, archive=True, keys=golden_keys, now_ms=limit + 1)
     assert [segment.base_offset for segment in report.partitions[0].expired] == [before.segments[1].base_offset]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_golden_tiers_and_their_brokers(tree, tmp_path, golden, golden_keys):
+    """With the metadata that a real broker wrote, in the partitions and layouts that it chose."""
+    for part in ("local", "remote"):
+        shutil.copytree(golden / tree / part, tmp_path / part)
+    directory = tmp_path / "local" / "tiered-0"
+    before = kseg.open_log(directory, remote=tmp_path / "remote", keys=golden_keys)
+    rows = records_of(before.read(before.segments[1].base_offset))
+    settings = {"retention.bytes": sum(segment.size for segment in before.segments[1:]), "local.retention.ms": -1}
+    settings |= {"cleanup.policy": "delete", "remote.storage.enable": True}
+    given = {"topics": ["tiered"], "settings": settings, "metadata": tmp_path / "local", "keys": golden_keys}
+    report = retain(str(tmp_path / "remote"), tmp_path / "local", **given)
+    assert (report.refusals, [(s.base_offset, s.rule) for s in report.partitions[0].expired]) == ((), [(0, "size")])
+    after = kseg.open_log(directory, remote=tmp_path / "remote", keys=golden_keys)
+    assert (after.start_offset, records_of(after.read())) == (before.segments[1].base_offset, rows)
+    assert retain(str(tmp_path / "remote"), tmp_path / "local", grace_ms=0, **given).swept_segments == 1
+    found = fsck(str(tmp_path / "remote"), metadata=tmp_path / "local", keys=golden_keys)
+    assert [finding for finding in found.findings if finding.topic == "tiered"] == []
+
+
+# -- store calls that fail --------------------------------------------------------------------------------------------
+
+
+@LAYOUTS
+def test_every_call_to_the_store_can_fail(tmp_path, folder, tier, layout, monkeypatch):
+    """An archive has nothing but its objects: whatever call is the last, readers see all or what is left."""
+    run(folder, tier, layout=layout, archive=True)
+    whole = records_of(kseg.open_dir(tier)["a", 0].read())
+    names = ("_put_once", "_list_once", "_read_once", "_delete_once")
+    originals = {name: getattr(TierObjects, name) for name in names}
+    for last in itertools.count():
+        place, calls = tmp_path / f"case-{last}", itertools.count()
+        shutil.copytree(tier, place)
+
+        def fail(call, *args, calls=calls, last=last):
+            if next(calls) >= last:
+                raise StorageError("the server said 503", path="injected")
+            return call(*args)
+
+        with monkeypatch.context() as patch:
+            for name, call in originals.items():
+                patch.setattr(
+                    TierObjects, name, functools.partialmethod(lambda self, *a, c, f: f(c, self, *a), c=call, f=fail)
+                )
+            report = archived(place, AGE - 20, grace_ms=0, retry=RetryPolicy(1))
+        log = kseg.open_dir(place)["a", 0]
+        assert log.start_offset in (0, 20)
+        assert records_of(log.read()) == [row for row in whole if row.offset >= log.start_offset]
+        assert {finding.kind.value for finding in fsck(str(place)).findings} <= {"retired", "stranger"}
+        assert archived(place, AGE - 20, grace_ms=0).partitions[0].error is None
+        left = {name[:20] for name in objects(place)}
+        assert (left, marks(place)) == ({f"{20:020d}"}, [])
+        if not report.refusals and report.partitions[0].error is None:
+            break
+    assert last > 10
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

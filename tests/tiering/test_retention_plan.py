@@ -186,7 +186,8 @@ def test_nothing_is_known_of_the_lineage():
 
 def test_highest_copied():
     segments = [segment(0, 9, (0, 0)), segment(10, 19, (0, 10), (1, 15)), segment(20, 29, (1, 20), state=COPY_STARTED)]
-    assert highest_copied(segments, epochs((0, 0), (1, 15))) == 19
-    assert highest_copied(segments, epochs((0, 0), (2, 12))) == 11
-    assert highest_copied(segments, epochs((5, 0))) == -1
-    assert highest_copied([replace(found, state=3) for found in segments[:2]], epochs((0, 0), (1, 15))) == 19
+    assert highest_copied(segments, epochs((0, 0), (1, 15)), 100) == 19
+    assert highest_copied(segments, epochs((0, 0), (2, 12)), 100) == 11
+    assert highest_copied(segments, epochs((5, 0)), 100) == -1
+    assert highest_copied(segments, epochs((0, 0), (1, 15)), 18) == 17  # the log was truncated
+    assert highest_copied([replace(found, state=3) for found in segments[:2]], epochs((0, 0), (1, 15)), 100) == 19

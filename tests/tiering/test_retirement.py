@@ -211,6 +211,19 @@ def test_a_replacement_that_was_given_up_is_swept(folder, tier):
     assert (objects(tier), marks(tier)) == (before, [])
 
 
+def test_a_replacement_under_way_may_wait_longer_than_what_is_retired(folder, tier):
+    """Retention with no grace period must not take what a compaction is just uploading."""
+    run(folder, tier, archive=True)
+    where, found = partition_tier(tier), names(tier)
+    new = twin(tier, found[10])
+    hide(where, Mark("compaction", (found[10],), (new,)))
+    retire(where, Mark("retention", (found[0],)), now_ms=NOW)
+    done = sweep(where, grace_ms=0, pending_ms=DAY_MS, now_ms=NOW)
+    assert (done.swept, done.waiting) == ((found[0],), (new,))
+    assert len(marks(tier)) == 1
+    assert sweep(where, grace_ms=0, now_ms=NOW).swept == (new,)
+
+
 def test_with_a_cluster_a_replacement_is_one_append(folder, tier):
     run(folder, tier, delete_local=True)
     where, found = partition_tier(tier, folder), names(tier)
