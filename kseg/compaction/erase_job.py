@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -98,9 +98,7 @@ def erase(
         if not dry_run:
             for parent in sorted({str(Path(log.directory).parent) for log in (*logs, *aside)}):
                 stack.enter_context(DirLock(parent))
-        progress.begin("erase", sum(s.size for log in (*logs, *aside) for s in log.segments))
-        stack.callback(progress.end)
-        places = [run.take(log) for log in (*logs, *aside)]
+        places = run.take_all((*logs, *aside)) if not is_alone else []
         if uri is not None:
             now_ms = int(time.time() * 1000)
             access = open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=now_ms)
@@ -140,6 +138,14 @@ class _Run:
         self._dry_run = dry_run
         self.deleted_files: list[str] = []
         self.deleted_quarantine: list[str] = []
+
+    def take_all(self, logs: Sequence[Log]) -> list[PlaceErasure]:
+        """Search all directories, and erase there."""
+        self._work.progress.begin("erase", sum(segment.size for log in logs for segment in log.segments))
+        try:
+            return [self.take(log) for log in logs]
+        finally:
+            self._work.progress.end()
 
     def take(self, log: Log) -> PlaceErasure:
         """Search one directory and, unless it is a dry run, erase there; its own failure does not stop the others."""

@@ -20,7 +20,7 @@ from kseg.settings.select import PathLike, Selection
 from kseg.storage import LocalStore, open_store
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.metadata_topic import read_metadata
-from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
+from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, StoppedTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, TierObjects, check_remote, open_tier
 from kseg.tiering.reading import holds_tier
 from kseg.tiering.replacement import Replacer
@@ -67,12 +67,14 @@ class TierAccess:
     Attributes:
         tier: To read from.
         objects: To write to.
+        places: The partitions that it holds.
         topic: Who is told; nobody, where it is an archive that no cluster knows of.
         is_alone: No local logs were given.
     """
 
     tier: Tier
     objects: TierObjects
+    places: tuple[TierPartition, ...]
     topic: MetadataTopic
     options: RemoteOptions
     now_ms: int
@@ -105,10 +107,16 @@ class TierAccess:
         return Replacer(log, where, reason=reason, now_ms=self.now_ms, retry=self.options.retry)
 
     def sweep(self, where: PartitionTier) -> None:
-        """Delete the objects of retired segments whose grace period is over, and settle what a dead run left undone."""
-        sweep(where, grace_ms=self.options.grace_ms, now_ms=self.now_ms)
-        if not self.options.grace_ms:  # what a dead run had announced is given up first, and deleted then
-            sweep(where, grace_ms=0, now_ms=self.now_ms)
+        """Delete the objects of retired segments whose grace period is over, and settle what a dead run left undone.
+
+        What another run has begun to upload is given up at once only where the lock on a stopped cluster's directory
+        says that this run is dead: a bucket has no lock.
+        """
+        grace_ms = self.options.grace_ms
+        pending_ms = grace_ms if isinstance(self.topic, StoppedTopic) else max(grace_ms, GRACE_MS)
+        sweep(where, grace_ms=grace_ms, pending_ms=pending_ms, now_ms=self.now_ms)
+        if not grace_ms:  # what was announced is given up by the first sweep, and deleted by the second
+            sweep(where, grace_ms=grace_ms, pending_ms=pending_ms, now_ms=self.now_ms)
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
@@ -171,7 +179,8 @@ def open_access(
     )
     # of its own, and not the one that readers share: what is kept of manifests must not outlive the job
     tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring())  # noqa: PTH100
-    return TierAccess(tier, open_tier(uri, retry=options.retry), topic, options, now_ms, is_alone)
+    places = tuple(options.retry.run(tier.partitions))
+    return TierAccess(tier, open_tier(uri, retry=options.retry), places, topic, options, now_ms, is_alone)
 
 
 def tiered_dir(path: PathLike, uri: str, options: RemoteOptions, *, is_alone: bool) -> LogDir:

@@ -13,6 +13,7 @@ from kseg.compaction.eraser import Keeping, SegmentErasure
 from kseg.compaction.remote import TierAccess
 from kseg.errors import KsegError, LockedError
 from kseg.log.partition import Log
+from kseg.progress import SILENT
 from kseg.settings.source import SettingsSource
 from kseg.tiering.layout import RemoteName
 from kseg.tiering.replacement import Rewritten
@@ -47,7 +48,7 @@ def erase_tier(
     by_id = {(log.topic_id, log.partition): log for log in logs}
     run = RemoteErase(access, work, dry_run)
     places, not_covered, refusals = [], [], []
-    for place in access.tier.partitions():
+    for place in access.places:
         where = place.place
         if source.refuse_topic(where.topic) is not None:
             continue
@@ -81,7 +82,7 @@ class RemoteErase:
         report = PlaceErasure(tp.topic, tp.partition, place.directory, tier="remote")
         try:
             log, where = self.access.open(place)
-            counts = self.work.count([log.segment(upload) for upload in log.current])
+            counts = self._count(log)
             report = replace(report, segments_searched=len(counts), records=sum(counts))
             doomed = [upload for upload, count in zip(log.current, counts, strict=True) if count]
             if not self.dry_run:
@@ -90,7 +91,7 @@ class RemoteErase:
                     report = replace(report, segments=tuple(self._erase(log, where, doomed, keeping)))
                 self.access.sweep(where)
                 log, where = self.access.open(place)
-                left = sum(self.work.count([log.segment(upload) for upload in log.current])) if doomed else 0
+                left = sum(self._quiet.count([log.segment(upload) for upload in log.current])) if doomed else 0
                 report = replace(report, left=left)
             self.lingering += self._find_lingering(log, where)
         except LockedError:
@@ -98,6 +99,20 @@ class RemoteErase:
         except KsegError as error:
             return replace(report, error=str(error))
         return report
+
+    def _count(self, log: TierLog) -> list[int]:
+        """Records that are meant, by segment of the log."""
+        segments = [log.segment(upload) for upload in log.current]
+        what = f"erase {log.place.place.topic_partition} in the tier"
+        self.work.progress.begin(what, sum(segment.size for segment in segments))
+        try:
+            return self.work.count(segments)
+        finally:
+            self.work.progress.end()
+
+    @property
+    def _quiet(self) -> EraseWork:
+        return replace(self.work, progress=SILENT)
 
     def _log_of(self, log: TierLog) -> Log:
         """The log that the tier holds, alone."""
@@ -124,7 +139,7 @@ class RemoteErase:
     def _find_lingering(self, log: TierLog, where: PartitionTier) -> list[Lingering]:
         """Uploads that nobody reads and that hold such records, or cannot be searched."""
         found = []
-        counts = self.work.try_count([log.segment(upload) for upload in log.others])
+        counts = self._quiet.try_count([log.segment(upload) for upload in log.others])
         for upload, records in zip(log.others, counts, strict=True):
             why = "retired" if upload.is_retired else "not a part of the log"
             if isinstance(records, KsegError):

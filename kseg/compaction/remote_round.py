@@ -25,7 +25,7 @@ def find_place(access: TierAccess, log: Log) -> TierPartition | None:
         LogError: It does so in more than one place.
     """
     wanted = log.topic_id, log.partition
-    found = [p for p in access.tier.partitions() if (p.place.topic_id, p.place.partition) == wanted]
+    found = [p for p in access.places if (p.place.topic_id, p.place.partition) == wanted]
     if len(found) > 1:
         raise LogError("the tier holds the partition in both layouts", path=access.tier.uri)
     return found[0] if found else None

@@ -24,6 +24,7 @@ from tests.tiering.cluster import MARKER, NOW, QUICK, make_cluster, run
 from tests.tiering.retired import make_old
 
 ONCE = RetryPolicy(attempts=1)
+pytestmark = pytest.mark.timeout(300 * FACTOR)  # a soak has every fault
 KEYS = [b"k1", b"k12", b"k22"]
 LAYOUTS = ["plain", "chunked"]
 EVERY = 31  # of some hundred faults; their kinds alternate, and this is no multiple of their number

@@ -238,3 +238,20 @@ def test_wrong_arguments(data, tier, tmp_path):
     with pytest.raises(OptionError, match="names one"):
         options = RemoteOptions(bootstrap_server="localhost:1")
         erase(data, keys=[b"k"], remote=str(tier), archive=True, remote_options=options)
+
+
+def test_what_another_job_uploads_is_left_alone(data, tier, monkeypatch):
+    """A bucket has no lock: with no grace period, too, only what is old is given up."""
+    run(data, tier, archive=True)
+    shutil.rmtree(data)
+    monkeypatch.setattr("kseg.tiering.replacement.retire", lambda *_, **__: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        erase(tier, keys=[b"k1"], archive=True)
+    monkeypatch.undo()
+    (begun,) = marks(tier)
+    report = erase(tier, keys=[b"k12"], archive=True, remote_options=RemoteOptions(grace_ms=0))
+    assert marks(tier) == [begun]
+    assert (report.left, report.lingering) == (0, ())
+    make_old(tier)
+    assert erase(tier, keys=[b"k12"], archive=True, remote_options=RemoteOptions(grace_ms=0)).is_proof
+    assert marks(tier) == []
