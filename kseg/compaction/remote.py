@@ -178,14 +178,14 @@ def open_access(
         archive=archive,
     )
     # of its own, and not the one that readers share: what is kept of manifests must not outlive the job
-    tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring())  # noqa: PTH100
+    tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring(), options.retry)  # noqa: PTH100
     places = tuple(options.retry.run(tier.partitions))
     return TierAccess(tier, open_tier(uri, retry=options.retry), places, topic, options, now_ms, is_alone)
 
 
 def tiered_dir(path: PathLike, uri: str, options: RemoteOptions, *, is_alone: bool) -> LogDir:
     """The logs of a path and a tier behind it, or of a tier alone."""
-    tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring())  # noqa: PTH100
+    tier = Tier(uri if "://" in uri else os.path.abspath(uri), options.key_ring(), options.retry)  # noqa: PTH100
     if is_alone:
         return LogDir(TieredStore(tier, None), tier.root)
     store, directory = open_store(path)

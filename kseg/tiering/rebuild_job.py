@@ -79,7 +79,9 @@ def rebuild_metadata(
         )
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    job = _Job(directories, Tier(check_remote(remote), ring), count, now_ms, retry or RetryPolicy(), dry_run, workers)
+    job = _Job(
+        directories, Tier(check_remote(remote), ring, retry), count, now_ms, retry or RetryPolicy(), dry_run, workers
+    )
     with ExitStack() as stack:
         for parent in () if dry_run else directories.parents:
             stack.enter_context(DirLock(parent))

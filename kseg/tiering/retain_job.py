@@ -124,7 +124,7 @@ def retain(
         )
         chosen = Selection((), source)
     ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
-    tier = Tier(remote, ring)
+    tier = Tier(remote, ring, retry)
     job = _Job(
         chosen,
         tier,

@@ -12,12 +12,12 @@ import pytest
 
 import kseg
 from kseg.compaction import RemoteOptions, compact, erase
-from kseg.errors import KsegError, StorageError
+from kseg.errors import KsegError
 from kseg.tiering import fsck
-from kseg.tiering.objects import RetryPolicy, TierObjects
-from kseg.tiering.tier import Tier
+from kseg.tiering.objects import RetryPolicy
 from tests.faults.disk import End, each_fault, noted
 from tests.faults.forgetful import each_crash
+from tests.faults.store import at, failing
 from tests.reference.rows import records_of
 from tests.scale import FACTOR
 from tests.tiering.cluster import MARKER, NOW, QUICK, make_cluster, run
@@ -133,46 +133,19 @@ def every_so_often(check):
     return lambda folder, end: check(folder, end) if next(seen) % (EVERY if FACTOR == 1 else 1) == 0 else None
 
 
-class FailingCalls:
-    """Counts what is asked of the store, and lets one call fail, once, with nobody to try again."""
-
-    CALLS = (
-        (TierObjects, "_put_once _list_once _read_once _digest_once _delete_once stat"),
-        (Tier, "open read segments"),
-    )
-
-    def __init__(self, monkeypatch, number=None):
-        self.number = number
-        self.seen = 0
-        for owner, names in self.CALLS:
-            for name in names.split():
-                monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
-
-    def _counted(self, function):
-        def call(*args, **kwargs):
-            self.seen += 1
-            if self.seen - 1 == self.number:
-                raise StorageError("injected")
-            return function(*args, **kwargs)
-
-        return call
-
-
 def test_every_call_of_the_store_can_fail(start, tmp_path):
     check = checker(read(start))
     shutil.copytree(start, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        calls = FailingCalls(patch)
+    with failing(at(0, "once"), str(tmp_path / "whole" / "tier")) as calls:
         erase_all(tmp_path / "whole", str)
-    assert calls.seen > 40
-    for number in range(0, calls.seen, 1 if FACTOR > 1 else 11):
+    assert calls.count > 40
+    for number in range(1, calls.count + 1, 1 if FACTOR > 1 else 11):
         place = tmp_path / str(number)
         shutil.copytree(start, place)
         promised = []
-        with pytest.MonkeyPatch.context() as patch:
-            FailingCalls(patch, number)
-            with contextlib.suppress(KsegError):
-                erase_all(place, promised.append, retry=ONCE)
+        with failing(at(number, "once"), str(place / "tier")) as faults, contextlib.suppress(KsegError):
+            erase_all(place, promised.append, retry=ONCE)
+        assert faults.failed == 1
         with noted(f"call {number}"):
             check(place, End(f"call {number}", tuple(promised)))
         shutil.rmtree(place)

@@ -1,7 +1,8 @@
 """Stores that fail: every call to a store in turn fails once, fails for good, or is done and its answer lost.
 
 Calls are those of `ArrowStore` and, where a tier is a directory, of `LocalStore` below `root`; they are hit below the
-retries. What a local tier writes goes through `kseg.durable`, and fails by `tests.faults.disk`.
+retries. Objects of a local tier are written and deleted as one call each; the operations on files that make it up go
+through `kseg.durable`, and fail by `tests.faults.disk`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import pytest
 from kseg.errors import StorageError
 from kseg.storage import LocalFile, LocalStore
 from kseg.storage_arrow import ArrowFile, ArrowStore
+from kseg.tiering.objects import TierObjects
 
 CALLS = {
     ArrowStore: ("list", "list_below", "stat", "identify", "read", "write", "delete"),
     ArrowFile: ("read_into",),
     LocalStore: ("list", "stat", "read", "open"),
     LocalFile: ("read_into",),
+    TierObjects: ("_put_once", "_delete_once"),
 }
+WRITES = ("write", "_put_once")  # what they write may be read from elsewhere
 
 Decide = Callable[[int, str], str | None]
 """By a call's number, from 1, and its name: None, or `once`, `denied`, `answer` (done, and its answer is lost)."""
@@ -49,8 +53,11 @@ class Faults:
 
     def call(self, function: Any, *args: Any) -> Any:
         """Do a call, or fail."""
-        path = getattr(args[0], "path", None) or args[1]
-        if getattr(self._inside, "yes", False) or not path.startswith(self._root):
+        owner = args[0]
+        is_tier = isinstance(owner, TierObjects)
+        path = owner.path(args[1]) if is_tier else getattr(owner, "path", None) or args[1]
+        is_counted_below = is_tier and not owner.takes_at_once
+        if getattr(self._inside, "yes", False) or is_counted_below or not path.startswith(self._root):
             return function(*args)
         with self._guard:
             self.count += 1
@@ -60,7 +67,7 @@ class Faults:
             raise StorageError("AWS Error ACCESS_DENIED", path=path)
         if fault == "once":
             raise busy(path)
-        self._inside.yes = function.__name__ not in ("write",)  # what is written may be read from elsewhere
+        self._inside.yes = function.__name__ not in WRITES
         try:
             result = function(*args)
         finally:

@@ -180,7 +180,7 @@ def test_a_log_of_which_nothing_is_left_can_be_taken_back(tmp_path):
         left.pop(f"{5:020d}.snapshot", None)  # a broker that opens an empty log makes one, or deletes it
         assert left == truth.after
 
-    assert each_fault(truth.start, truth.job, check, folder=tmp_path / "faults", step=min(STEP, 5)) > 40
+    assert each_fault(truth.start, truth.job, check, folder=tmp_path / "faults", every=min(EVERY, 5)) > 40
     assert gone
 
 

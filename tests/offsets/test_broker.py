@@ -31,9 +31,18 @@ def consumer(broker, group, **config):
 
 
 def commit(broker, group, offsets):
-    client = consumer(broker, group)
-    client.commit(offsets=[TopicPartition("orders", p, o) for p, o in offsets.items()], asynchronous=False)
-    client.close()
+    """The first commit of a cluster makes `__consumer_offsets`, and fails as long as that is not there."""
+    client, deadline = consumer(broker, group), time.monotonic() + SECONDS
+    try:
+        while True:
+            try:
+                client.commit(offsets=[TopicPartition("orders", p, o) for p, o in offsets.items()], asynchronous=False)
+                return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+    finally:
+        client.close()
 
 
 def standing(broker, group):
@@ -57,12 +66,14 @@ def first_offsets(broker, group, *, partitions=2, **config):
     client = consumer(broker, group, **config)
     client.subscribe(["orders"])
     first = {}
-    while len(first) < partitions:
-        message = client.poll(SECONDS)
-        assert message is not None
-        assert message.error() is None, message.error()
-        first.setdefault(message.partition(), message.offset())
-    client.close()
+    try:
+        while len(first) < partitions:
+            message = client.poll(SECONDS)
+            assert message is not None
+            assert message.error() is None, message.error()
+            first.setdefault(message.partition(), message.offset())
+    finally:
+        client.close()
     return first
 
 
@@ -123,9 +134,7 @@ def test_a_cluster_is_moved_by_its_bucket_and_its_groups(broker_factory, tmp_pat
     broker = broker_factory()
     with broker:
         broker.create_topic("orders")
-        client = consumer(broker, "any")
-        client.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
-        client.close()
+        commit(broker, "any", {0: 0})
     place = broker.partition_dir("orders")
     for file in [file for file in place.iterdir() if file.name != "partition.metadata"]:
         file.unlink()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from Crypto.PublicKey import RSA
 
 TREES = ("tiered", "aiven/plain", "aiven/compressed", "aiven/encrypted")
 
@@ -18,3 +19,12 @@ def golden_keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     shutil.copy(source, target)
     target.chmod(0o600)
     return {"key1": target}
+
+
+@pytest.fixture(scope="session")
+def rewrap_keys(golden_keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The golden tier's private key, and a new one, by their ids."""
+    new = tmp_path_factory.mktemp("new") / "private2.pem"
+    new.write_bytes(RSA.generate(2048).export_key(pkcs=8))
+    new.chmod(0o600)
+    return {**golden_keys, "new": new}

@@ -7,17 +7,16 @@ import itertools
 import pytest
 
 import kseg
-from kseg.errors import StorageError
 from kseg.tiering import fsck, retain
 from kseg.tiering import objects as tier_objects
 from kseg.tiering.objects import RetryPolicy
+from tests.faults.store import every, failing
 from tests.log.written import START, bases
 from tests.reference.rows import records_of
 from tests.scale import FACTOR
 from tests.tiering.cluster import NOW, QUICK, make_cluster, run
 
 LAYOUTS = pytest.mark.parametrize("layout", ["plain", "chunked"])
-CALLS = ("_put_once", "_list_once", "_read_once", "_delete_once")
 
 
 @pytest.fixture
@@ -64,24 +63,13 @@ def test_a_bucket_alone_by_the_store_s_clock(s3, folder):
     assert fsck(uri, retry=QUICK).findings == ()
 
 
-def test_one_call_in_five_fails(s3, folder, monkeypatch):
+def test_one_call_in_five_fails(s3, folder):
     uri = s3.bucket("tier")
     run(folder, uri, layout="chunked", delete_local=True)
     whole = records_of(kseg.open_log(folder / "a-0", remote=uri).read())
-    count = itertools.count(1)
-
-    def failing(call):
-        def fail_sometimes(*args):
-            if next(count) % 5 == 0:
-                raise StorageError("503 slow down")
-            return call(*args)
-
-        return fail_sometimes
-
-    with monkeypatch.context() as patch:
-        for name in CALLS:
-            patch.setattr(tier_objects.TierObjects, name, failing(getattr(tier_objects.TierObjects, name)))
+    with failing(every(5), "tier") as faults:
         report = expire(uri, folder, grace_ms=0)
+    assert faults.failed >= 5
     assert (report.partitions[0].error, report.swept_segments) == (None, 2)
     check_expired(uri, folder, whole)
 
