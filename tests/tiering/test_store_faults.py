@@ -186,6 +186,7 @@ def test_reading(start, whole, tmp_path, kind, layout):
 
 
 @pytest.mark.skipif(FACTOR == 1, reason="long: for the soak")
+@pytest.mark.timeout(1800)
 @LAYOUTS
 def test_offload_and_delete_on_s3(start, whole, tmp_path, layout, s3):
     def check(place, fault, error):
