@@ -42,8 +42,8 @@ from tests.s3.server import S3_ENVIRONMENT, S3Server
 from tests.tiering.tiers import CountingStore
 
 TOPIC = "bench"
-SIZE, QUICK_SIZE = 512 << 20, 64 << 20
-SEGMENTS = 4
+SIZE, QUICK_SIZE = 1 << 30, 128 << 20
+SEGMENTS = 2
 COPY_RATIO, ZSTD_RATIO, SCAN_RATIO = 0.8, 0.8, 0.7
 RECORDS = 1_000
 LEAST_SECONDS = 0.001
@@ -269,7 +269,7 @@ def fetches(folder: Path, size: int, only: str) -> Iterator[dict[str, Any]]:
         partition = partition if partition.exists() else make_log(folder, size, codec)
         offload(partition, str(folder / name), layout="chunked")
         log = kseg.open_dir(folder / name)[TOPIC, 0]
-        start = log.segments[SEGMENTS // 2].base_offset + 5_000
+        start = log.segments[1].base_offset + 5_000
         tier = open_tier(str(folder / name))
         store = tier.store = CountingStore(tier.store)
         rows = sum(batch.num_rows for batch in log.read(start, start + RECORDS))

@@ -132,15 +132,14 @@ def read_chunks(file: RandomFile, places: Sequence[ChunkPlace], transform: Trans
     """Read chunks that follow one another, in one ranged read of the object; one that was changed is an error there."""
     first, last = places[0], places[-1]
     begin, end = first.stored_position, last.stored_position + last.stored_size
-    stored = bytearray(max(min(end, file.size) - begin, 0))
-    got = file.read_into(begin, stored)
+    view = np.empty(max(min(end, file.size) - begin, 0), np.uint8).data
+    got = file.read_into(begin, view)
     if begin + got < end:
         raise TruncatedError(
             f"the object ends at byte {begin + got}, the manifest says that a chunk ends at {end}",
             path=file.path,
             position=begin,
         )
-    view = memoryview(stored)
     chunks: list[ChunkOrError] = []
     for place in places:
         at = place.stored_position - begin

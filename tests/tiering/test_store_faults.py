@@ -48,11 +48,13 @@ _numbers = itertools.count()
 class Place:
     """A cluster and a tier of its own for each fault; `root` is how the store names the tier."""
 
-    def __init__(self, kind, start, folder):
+    def __init__(self, kind, start, folder, server=None):
         self.data = folder / f"data-{next(_numbers)}"
         shutil.copytree(start, self.data)
         if kind == "local":
             self.uri = self.root = str(folder / f"tier-{self.data.name}")
+        elif kind == "s3":
+            self.uri, self.root = server.bucket(self.data.name), self.data.name
         else:
             self.uri, self.root = f"memory://{self.data.name}", f"/{self.data.name}"
         self._kind = kind
@@ -62,7 +64,7 @@ class Place:
         shutil.rmtree(self.data.with_name(self.data.name + "-back"), ignore_errors=True)
         if self._kind == "local":
             shutil.rmtree(self.root, ignore_errors=True)
-        else:
+        elif self._kind == "memory":
             fsspec.filesystem("memory").rm(self.root, recursive=True)
 
     def move(self, layout):
@@ -181,6 +183,19 @@ def test_reading(start, whole, tmp_path, kind, layout):
         assert each_call(lambda: place, job, check, steps={}) > 30
     finally:
         close()
+
+
+@pytest.mark.skipif(FACTOR == 1, reason="long: for the soak")
+@pytest.mark.timeout(1800)
+@LAYOUTS
+def test_offload_and_delete_on_s3(start, whole, tmp_path, layout, s3):
+    def check(place, fault, error):
+        place.check(whole)
+        assert error is None or fault in ("down", "denied")
+        place.move(layout)
+        place.check_moved(whole)
+
+    assert each_call(lambda: Place("s3", start, tmp_path, s3), lambda place: place.move(layout), check) > 30
 
 
 @LAYOUTS
