@@ -8,10 +8,10 @@ import re
 import sys
 from typing import Final
 
+from kseg.cli.tier_args import add_keys, key_ring
 from kseg.errors import LogError, OptionError
 from kseg.log.logdir import LogDir
 from kseg.log.partition import Log
-from kseg.option_values import parse_key_files
 from kseg.storage import Store
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.reading import open_tiered_store
@@ -36,23 +36,7 @@ def add_path(parser: argparse.ArgumentParser, text: str) -> None:
 def add_remote(parser: argparse.ArgumentParser) -> None:
     """Declare the tier behind the local log."""
     parser.add_argument("--remote", metavar="URI", help="the tier that holds the older segments, read as one log")
-    add_remote_keys(parser)
-
-
-def add_remote_keys(parser: argparse.ArgumentParser) -> None:
-    """Declare the keys of a tier."""
-    parser.add_argument(
-        "--remote-keys", metavar="ID=FILE,...", help="private key files, for segments that are encrypted"
-    )
-    parser.add_argument(
-        "--allow-shared-keys", action="store_true", help="take key files that others than their owner can read"
-    )
-
-
-def key_ring(args: argparse.Namespace) -> KeyRing:
-    """The keys of the tier that the arguments name."""
-    files = dict(parse_key_files("--remote-keys", args.remote_keys)) if args.remote_keys else None
-    return KeyRing(files, allow_shared=args.allow_shared_keys)
+    add_keys(parser)
 
 
 def parse_time(text: str) -> int:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kseg.cli.common import add_json, add_path, add_remote, key_ring
+from kseg.cli.common import add_json, add_path, add_remote
 from kseg.cli.dump_batches import BatchPrinter
 from kseg.cli.dump_files import FORMATS, KNOWN_FILES, SegmentName, parse_segment_name, render
 from kseg.cli.render import Output
+from kseg.cli.tier_args import key_ring
 from kseg.errors import OptionError, StorageError
 from kseg.log.names import METADATA_TOPIC, FileKind, FileState, parse_partition_dir, parse_segment_file
 from kseg.log.walk import ReadOptions

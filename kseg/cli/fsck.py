@@ -10,7 +10,7 @@ from kseg.cli.confirm import add_yes, confirm
 from kseg.cli.offload import show
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, Output
-from kseg.cli.tier_args import key_files
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.errors import OptionError
 from kseg.tables import format_size
 from kseg.tiering.fsck_job import fsck
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
     )
     parser.add_argument("--deep", action="store_true", help="read every segment, and check every batch")
-    parser.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
+    add_keys(parser)
     parser.add_argument(
         "--delete-orphans", action="store_true", help="delete those older than 24 hours by the store's clock"
     )
@@ -91,7 +91,7 @@ def _rebuilt(args: argparse.Namespace, *, dry_run: bool) -> RebuildReport:
         args.remote,
         args.metadata,
         remote_metadata_partitions=args.remote_metadata_partitions,
-        keys=args.remote_keys,
+        **key_arguments(args),
         dry_run=dry_run,
         workers=args.workers or None,
         progress=for_people(quiet=args.json),
@@ -104,7 +104,7 @@ def _checked(args: argparse.Namespace, *, delete_orphans: bool) -> FsckReport:
         metadata=args.metadata,
         remote_metadata_partitions=args.remote_metadata_partitions,
         deep=args.deep,
-        keys=args.remote_keys,
+        **key_arguments(args),
         delete_orphans=delete_orphans,
         workers=args.workers or None,
         progress=for_people(quiet=args.json),

@@ -11,7 +11,7 @@ from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.settings_args import add_settings, settings_arguments
 from kseg.cli.spark import add_spark, spark_session
-from kseg.cli.tier_args import key_file, key_files, size_of
+from kseg.cli.tier_args import add_keys, key_arguments, key_file, size_of
 from kseg.tables import format_size
 from kseg.tiering.layout import LAYOUTS
 from kseg.tiering.offload_job import SETTINGS, offload
@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-compression", action="store_true", help="do not compress chunks")
     parser.add_argument("--encrypt", metavar="ID=FILE", type=key_file, help="public key that wraps the data keys")
-    parser.add_argument(
-        "--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys, to read back what is encrypted"
-    )
+    add_keys(parser, text="private key files, to read back what is encrypted")
     where = parser.add_argument_group("the records that brokers need")
     where.add_argument(
         "--remote-metadata",
@@ -94,7 +92,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     given |= {name: getattr(args, name) for name in [*same.split(), "verify", "max_bytes_per_second"]}
     return given | {
         "compression": not args.no_compression,
-        "keys": args.remote_keys,
+        **key_arguments(args),
         "now_ms": args.now,
         "workers": args.workers or None,
     }

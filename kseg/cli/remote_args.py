@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from kseg.cli.common import parse_count
-from kseg.cli.tier_args import key_files
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.compaction.remote import RemoteOptions
 from kseg.tiering.retirement import GRACE_MS
 
@@ -18,12 +18,7 @@ def add_remote_job(parser: argparse.ArgumentParser) -> None:
     tier.add_argument(
         "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
     )
-    tier.add_argument(
-        "--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys, of segments that are encrypted"
-    )
-    tier.add_argument(
-        "--allow-shared-keys", action="store_true", help="take key files that others than their owner can read"
-    )
+    add_keys(tier)
     tier.add_argument(
         "--remote-metadata",
         metavar="DIR",
@@ -48,8 +43,7 @@ def add_remote_job(parser: argparse.ArgumentParser) -> None:
 def remote_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """What `erase` and `compact` take of these."""
     options = RemoteOptions(
-        keys=args.remote_keys,
-        allow_shared_keys=args.allow_shared_keys,
+        **key_arguments(args),
         remote_metadata=args.remote_metadata,
         remote_metadata_partitions=args.remote_metadata_partitions,
         bootstrap_server=args.bootstrap_server,

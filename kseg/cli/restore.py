@@ -9,7 +9,7 @@ from kseg.cli.common import add_json, parse_count
 from kseg.cli.offload import show
 from kseg.cli.progress import for_people
 from kseg.cli.render import Output
-from kseg.cli.tier_args import key_files
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.errors import OptionError
 from kseg.tiering.restore_job import restore
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="everything that the tier holds")
     parser.add_argument("--topic-id", metavar="ID", help="which topic, where the tier has several of one name")
     parser.add_argument("--metadata", metavar="DIR", help="a log directory with __remote_log_metadata")
-    parser.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
+    add_keys(parser)
     parser.add_argument(
         "--offsets", metavar="FILE", help="commit what groups had committed: a file of 'kseg offsets --export'"
     )
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         end=args.end,
         topic_id=args.topic_id,
         metadata=args.metadata,
-        keys=args.remote_keys,
+        **key_arguments(args),
         offsets=args.offsets,
         offsets_partitions=args.offsets_partitions,
         dry_run=args.dry_run,

@@ -11,7 +11,7 @@ from kseg.cli.offload import show
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.settings_args import add_settings, settings_arguments
-from kseg.cli.tier_args import key_files
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.retention.job import retain
 from kseg.retention.report import RetentionReport
 from kseg.tables import format_size
@@ -42,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tier.add_argument(
         "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
     )
-    tier.add_argument("--remote-keys", metavar="ID=FILE[,..]", type=key_files, help="private keys")
-    tier.add_argument("--allow-shared-keys", action="store_true", help="take key files that others can read")
+    add_keys(tier)
     tier.add_argument(
         "--remote-metadata",
         metavar="DIR",
@@ -92,8 +91,8 @@ def _may_delete(planned: RetentionReport, args: argparse.Namespace, out: Output)
 
 
 def _run_tiered(args: argparse.Namespace, out: Output, given: dict[str, Any]) -> None:
-    same = "remote_metadata remote_metadata_partitions archive grace_ms this_replica_only allow_shared_keys"
-    given |= {name: getattr(args, name) for name in same.split()} | {"keys": args.remote_keys}
+    same = "remote_metadata remote_metadata_partitions archive grace_ms this_replica_only"
+    given |= {name: getattr(args, name) for name in same.split()} | key_arguments(args)
     remote, path = (args.path, None) if args.remote is None else (args.remote, args.path)
     if not args.dry_run and not args.yes:
         planned = retain_tiered(remote, path, dry_run=True, **given)

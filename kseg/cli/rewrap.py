@@ -9,7 +9,7 @@ from kseg.cli.common import add_json, parse_count
 from kseg.cli.confirm import add_yes, confirm
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, WRONG, Output
-from kseg.cli.tier_args import key_files
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.tiering.rewrap_job import rewrap
 from kseg.tiering.rewrap_report import RewrapReport
 
@@ -23,14 +23,9 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("remote", metavar="URI", help="the tier: s3://, gs://, abfs://, ... or a local path")
-    parser.add_argument(
-        "--remote-keys", metavar="ID=FILE[,..]", type=key_files, required=True, help="private keys, old and new"
-    )
+    add_keys(parser, required=True, text="private key files, old and new")
     parser.add_argument("--to", metavar="ID", required=True, help="the key that shall wrap the data keys")
     parser.add_argument("--topic", metavar="T", action="append", help="this topic only (repeatable)")
-    parser.add_argument(
-        "--allow-shared-keys", action="store_true", help="take key files that others than their owner can read"
-    )
     parser.add_argument("--dry-run", action="store_true", help="write nothing, and show what would be wrapped anew")
     add_yes(parser)
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
@@ -52,10 +47,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
 def _done(args: argparse.Namespace, *, dry_run: bool) -> RewrapReport:
     return rewrap(
         args.remote,
-        keys=args.remote_keys,
         to=args.to,
         topics=args.topic,
-        allow_shared_keys=args.allow_shared_keys,
+        **key_arguments(args),
         dry_run=dry_run,
         workers=args.workers or None,
         progress=for_people(quiet=args.json),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from kseg.cli.common import add_json, add_path, add_remote_keys, key_ring, parse_count
+from kseg.cli.common import add_json, add_path, parse_count
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, Output
 from kseg.cli.spark import add_spark, spark_session
+from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.verification.job import verify
 
 EXAMPLE: Final = """example:
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_path(parser, "a log directory, a tree of them, a tier or one partition, by path or URI")
     parser.add_argument("--against", metavar="COPY", help="compare with another copy: a replica, a backup or the tier")
-    add_remote_keys(parser)
+    add_keys(parser)
     parser.add_argument("--deep", action="store_true", help="decompress every batch and look at every record")
     parser.add_argument("--topics", metavar="T[,T]", help="these topics only")
     parser.add_argument("--quiet", action="store_true", help="leave out findings of severity info")
@@ -35,13 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Verify, show the findings, and end with status 1 where there is damage or a difference."""
-    ring = key_ring(args)
     with spark_session(args) as session:
         report = verify(
             args.path,
             against=args.against,
-            keys=ring.files,
-            allow_shared_keys=ring.allow_shared,
+            **key_arguments(args),
             spark=session,
             deep=args.deep,
             topics=None if args.topics is None else args.topics.split(","),

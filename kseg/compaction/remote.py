@@ -56,8 +56,7 @@ class RemoteOptions:
 
     def key_ring(self) -> KeyRing:
         """The keys, read when they are needed."""
-        files = {key: os.fspath(file) for key, file in (self.keys or {}).items()}
-        return KeyRing(files, allow_shared=self.allow_shared_keys)
+        return KeyRing(self.keys, allow_shared=self.allow_shared_keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def fsck(
     remote_metadata_partitions: int | None = None,
     deep: bool = False,
     keys: Mapping[str, PathLike] | None = None,
+    allow_shared_keys: bool = False,
     delete_orphans: bool = False,
     retry: RetryPolicy | None = None,
     workers: int | None = None,
@@ -83,6 +84,7 @@ def fsck(
         remote_metadata_partitions: How many partitions that topic has, where no metadata log there tells.
         deep: Read every segment, through encryption and compression, and check every batch.
         keys: Files of private keys by id, for encrypted segments.
+        allow_shared_keys: Take key files that others can read.
         delete_orphans: Delete orphans that are older than 24 hours by the store's clock, and of which the metadata does
             not say that their upload is under way. Needs `metadata`.
 
@@ -113,7 +115,7 @@ def fsck(
         *_strangers(others, found_groups),
     ]
     complete = [group for group in groups if not group.missing]
-    ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()})
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
     checks = [SegmentCheck(remote, group, ring, deep, tier.retry) for group in complete]
     progress.begin("fsck", sum(group.bytes for group in complete))
     try:

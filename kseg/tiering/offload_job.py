@@ -61,6 +61,7 @@ def offload(
     compression: bool = True,
     encrypt: tuple[str, PathLike] | None = None,
     keys: Mapping[str, PathLike] | None = None,
+    allow_shared_keys: bool = False,
     max_bytes_per_second: float | None = None,
     retry: RetryPolicy | None = None,
     now_ms: int | None = None,
@@ -93,6 +94,7 @@ def offload(
         compression: Whether chunks are compressed with zstd.
         encrypt: Id and file of the public key that wraps the data keys.
         keys: Files of private keys by id, to read back what an earlier run has encrypted.
+        allow_shared_keys: Take key files that others can read.
         max_bytes_per_second: For each task.
         now_ms: The clock, in milliseconds; by default the system's.
         dry_run: Change nothing, and report what would be done.
@@ -117,7 +119,7 @@ def offload(
         chunk_size,
         compression,
         None if encrypt is None else (encrypt[0], os.fspath(encrypt[1])),
-        KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}),
+        KeyRing(keys, allow_shared=allow_shared_keys),
         max_bytes_per_second,
         retry or RetryPolicy(),
     )

@@ -77,7 +77,7 @@ def rebuild_metadata(
         raise OptionError(
             f"it is not known how many partitions {TOPIC} has", hint="give the metadata log, or their number"
         )
-    ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     job = _Job(
         directories, Tier(check_remote(remote), ring, retry), count, now_ms, retry or RetryPolicy(), dry_run, workers

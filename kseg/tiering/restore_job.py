@@ -90,7 +90,7 @@ def restore(
     began = time.monotonic()
     if not isinstance(open_store(path)[0], LocalStore):
         raise OptionError(f"segments are restored to a local directory, not to {os.fspath(path)!r}")
-    ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
     groups = None if offsets is None else read_entries(offsets)
     tier = Tier(check_remote(remote), ring, retry)
     image = None if metadata is None else read_metadata(*open_store(metadata))

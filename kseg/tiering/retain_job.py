@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -123,7 +122,7 @@ def retain(
             metadata=metadata, server_properties=server_properties, overrides=settings, topics=topics
         )
         chosen = Selection((), source)
-    ring = KeyRing({key: os.fspath(file) for key, file in (keys or {}).items()}, allow_shared=allow_shared_keys)
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
     tier = Tier(remote, ring, retry)
     job = _Job(
         chosen,

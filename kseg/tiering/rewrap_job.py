@@ -51,7 +51,7 @@ def rewrap(
         StorageError: The tier cannot be listed.
     """
     began = time.monotonic()
-    ring = KeyRing({key: os.fspath(file) for key, file in keys.items()}, allow_shared=allow_shared_keys)
+    ring = KeyRing(keys, allow_shared=allow_shared_keys)
     cipher = SegmentCipher.random()
     if ring.unwrap(ring.wrap(cipher, to)) != cipher:  # before anything is listed
         raise OptionError(f"key {to!r} does not unwrap what it has wrapped")

@@ -80,7 +80,7 @@ def test_findings_are_status_1_and_orphans_are_not(tmp_path, folder, flags):
     [
         (("restore", "tier", "new"), "say which topic, or --all"),
         (("restore", "tier", "new", "--all", "--topic", "a"), "say which topic, or --all"),
-        (("fsck", "tier", "--remote-keys=-----BEGIN PRIVATE KEY-----"), "never the key itself"),
+        (("fsck", "tier", "--remote-keys=-----BEGIN PRIVATE KEY-----"), "never keys themselves"),
         (("fsck", "tier", "--delete-orphans", "--yes"), "cannot be told from an upload under way"),
         (("offload", "data", "s3://me:hidden@bucket", "--archive", "--topics", "a"), "holds credentials"),
         (("offload", "data", "tier", "--archive", "--layout", "plain", "--encrypt", "k=f"), "knows no encryption"),
