@@ -15,7 +15,7 @@ from tests.cli.calls import call
 from tests.log.written import bases
 from tests.reference.record import Record
 from tests.reference.rows import table_of
-from tests.tiering.tiered_broker import await_metadata_topic, make_tiered_topic, tier_settings
+from tests.tiering.tiered_broker import await_metadata_topic, await_remote_metadata, make_tiered_topic, tier_settings
 
 HOUR_MS = 3_600_000
 COUNT = 50
@@ -135,7 +135,9 @@ def test_a_broker_serves_what_an_erasure_has_left(offloaded):
     assert (erased.failed, erased.refusals, erased.left) == ((), (), 0)
     assert erased.records == sum(row.key in keys for rows, _ in written.values() for row in rows)
     assert len(erased.lingering) == 3 * len(written)
+    log_size = broker.log_file.stat().st_size
     with broker:
+        await_remote_metadata(broker, len(written), since=log_size)
         for (topic, partition), (rows, committed) in written.items():
             broker.produce(topic, [{"value": b"newer", "key": b"newer"}], partition)
             for isolation, expected in ((False, rows), (True, committed)):

@@ -34,3 +34,17 @@ def make_tiered_topic(broker, topic, partitions=1):
     """Keep all, and as little as possible of it local."""
     config = {"remote.storage.enable": "true", "local.retention.ms": 1, "retention.ms": -1}
     broker.create_topic(topic, partitions, config)
+
+
+def await_remote_metadata(broker, partitions, *, since):
+    """Until a broker has read what the metadata topic says of all its partitions, fetches from the tier fail.
+
+    Args:
+        since: How long the broker's log was when it was started.
+    """
+    deadline = time.monotonic() + SECONDS
+    ready = f"Initialized for all the {partitions} assigned user-partitions"
+    log = broker.log_file
+    while ready not in log.read_bytes()[since:].decode(errors="replace"):
+        assert time.monotonic() < deadline, broker.log_tail()
+        time.sleep(0.1)
