@@ -172,12 +172,12 @@ class BlockFunctions:
         if init(self._stream, GZIP_WINDOW, version(), 8 * STREAM_WORDS) == 0:
             self.addresses[GZIP_RESET], self.addresses[GZIP] = _address(reset), _address(function)
 
-    def __del__(self) -> None:
+    def __del__(self, reset: int = GZIP_RESET) -> None:  # the module's names may be gone when the interpreter ends
         if not hasattr(self, "addresses"):
             return
         if self.addresses[0]:
             self._free(int(self.addresses[0]))
-        if self.addresses[GZIP_RESET]:
+        if self.addresses[reset]:
             self._end(self._stream)
 
 

@@ -126,7 +126,7 @@ def fsck(
     ends: dict[str, int | None] = {}
     for group, result in zip(complete, results, strict=True):
         if isinstance(result, KsegError):
-            kind = Kind.MISSING if isinstance(result, StorageError) and result.missing else _kind_of(result)
+            kind = _kind_of(result)
             findings.append(_finding(kind, group, str(result)))
         else:
             ends[group.name.segment_id] = result
@@ -150,6 +150,8 @@ def fsck(
 
 
 def _kind_of(error: KsegError) -> Kind:
+    if isinstance(error, StorageError):
+        return Kind.MISSING if error.missing else Kind.UNREAD
     return Kind.SIZE if isinstance(error, FormatError) and "manifest says" in error.message else Kind.DAMAGE
 
 

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     MISSING = "missing"
     SIZE = "size"
     DAMAGE = "damage"
+    UNREAD = "unread"
     OVERLAP = "overlap"
     GAP = "gap"
     STRANGER = "stranger"
@@ -35,8 +36,8 @@ class Kind(StrEnum):
 
     @property
     def is_damage(self) -> bool:
-        """Whether something that was promised cannot be read; the others cost space, or want a look."""
-        return self in (Kind.MISSING, Kind.SIZE, Kind.DAMAGE, Kind.GAP)
+        """Whether something that was promised is not known to be readable; others cost space, or want a look."""
+        return self in (Kind.MISSING, Kind.SIZE, Kind.DAMAGE, Kind.UNREAD, Kind.GAP)
 
 
 @dataclass(frozen=True, slots=True)

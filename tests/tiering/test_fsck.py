@@ -11,6 +11,7 @@ import pytest
 from kseg.errors import OptionError
 from kseg.tiering import fsck
 from kseg.tiering.fsck_report import Kind
+from tests.faults.store import at, failing
 from tests.tiering.cluster import METADATA, make_cluster, run
 
 DAY_S = 86_400
@@ -96,6 +97,15 @@ def test_only_deep_reads_see_a_flipped_byte_in_the_middle(tmp_path, tier, layout
     path.write_bytes(data)
     assert kinds(checked(tier)) == []
     assert kinds(checked(tier, deep=True)) == [("damage", 400)]
+
+
+@LAYOUTS
+def test_what_the_store_denies_is_not_called_damage(folder, tier, layout):
+    run(folder, tier, layout=layout)
+    (log,) = objects(tier, 0, ".log")
+    with failing(at(1, "denied"), str(log.with_suffix(""))) as faults:
+        report = checked(tier, folder, deep=True, workers=1)
+    assert (faults.failed, kinds(report), report.is_sound) == (1, [("unread", 0)], False)
 
 
 @LAYOUTS
