@@ -30,9 +30,12 @@ _MARK_BY_FIXTURE = {"oracle": "oracle", "broker": "broker", "broker_factory": "b
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by the fixtures they use, and keep those of one costly fixture on one worker."""
     refuse_loose_xfails(items)
+    if FACTOR == 1:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         for fixture, mark in _MARK_BY_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):

@@ -12,7 +12,6 @@ from kseg.errors import StorageError
 from kseg.settings import replicas as stopped_replicas
 from tests.faults.disk import each_fault
 from tests.log.written import bases
-from tests.scale import FACTOR
 from tests.tiering.cluster import METADATA, make_cluster, rows, run
 
 PLACES = ("data", "other", "third")
@@ -120,7 +119,7 @@ def test_what_is_not_its_own_is_refused_as_before(folder, monkeypatch, change):
     assert bases(folder / "data" / "a-0") == [0, 10, 20]
 
 
-@pytest.mark.skipif(FACTOR == 1, reason="long: for the soak")
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_every_operation_can_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the disk of this test decides what is durable

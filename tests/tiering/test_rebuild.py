@@ -14,7 +14,7 @@ from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.metadata import MetaProperties
 from kseg.tiering import fsck, rebuild_metadata
 from kseg.tiering.marks import Mark
-from kseg.tiering.metadata_records import COPY_FINISHED, read_segment_records
+from kseg.tiering.metadata_records import COPY_FINISHED, fold_records, read_segment_records
 from kseg.tiering.offload_partition import PartitionRun
 from kseg.tiering.retirement import retire
 from kseg.types import TopicPartition
@@ -336,16 +336,24 @@ def test_a_partition_whose_uploads_are_all_under_way_is_read(folder, tier, monke
 def test_the_records_are_those_that_a_broker_had_written(golden, golden_keys, tmp_path, tree):
     """The topic is lost, and comes back from the objects that the broker's plugins have written."""
     place = shutil.copytree(golden / tree / "local", tmp_path / "local")
-    before = {key: r for key, r in records(place).items() if r.state == COPY_FINISHED}
+    before, announced = records(place), begun(place)
+    before = {key: record for key, record in before.items() if record.state == COPY_FINISHED}
     assert len(before) > 5
     shutil.rmtree(place / f"{METADATA}-0")
-    report = rebuild_metadata(str(golden / tree / "remote"), place, keys=golden_keys, retry=QUICK)
+    report = rebuild_metadata(str(golden / tree / "remote"), place, keys=golden_keys, retry=QUICK, now_ms=NOW)
     assert (report.refusals, len(report.made), report.segments) == ((), 1, len(before))
-    after = records(place)
-    assert after.keys() == before.keys()
+    after, told = records(place), begun(place)
+    assert after.keys() == told.keys() == before.keys()
     for segment_id, record in after.items():
-        custom = before[segment_id].custom  # only the metadata topic held it
-        expected = replace(before[segment_id], custom=None)
+        expected = replace(before[segment_id], custom=None, event_timestamp_ms=NOW)  # custom: only the topic held it
         if tree == "tiered":  # its objects do not tell
-            expected = replace(expected, broker_id=-1, event_timestamp_ms=record.event_timestamp_ms)
-        assert record == expected, custom
+            assert record == replace(expected, broker_id=-1)
+        else:
+            assert (record, told[segment_id]) == (expected, announced[segment_id])
+
+
+def begun(folder):
+    """The records that announce copies, by segments."""
+    values = kseg.open_log(folder / f"{METADATA}-0").read(columns=["value"], read_past_high_watermark=True)
+    every = (value for batch in values for value in batch.column(0).to_pylist())
+    return {key: record for value in every for key, record in fold_records([value]).items()}

@@ -185,7 +185,7 @@ def test_reading(start, whole, tmp_path, kind, layout):
         close()
 
 
-@pytest.mark.skipif(FACTOR == 1, reason="long: for the soak")
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @LAYOUTS
 def test_offload_and_delete_on_s3(start, whole, tmp_path, layout, s3):
