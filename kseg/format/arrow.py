@@ -1,15 +1,13 @@
 """Batches to Arrow: decompress, decode and gather whole runs of batches with a handful of kernel calls.
 
 A `RecordDecoder` owns the buffers that are reused from run to run (arena, places of payloads). What it gives away lives
-in `RowBuffers`, which nobody overwrites. Runs are small, so that bytes are in the CPU's cache from when they are read
-or decompressed until they are copied; several of them go into one record batch.
+in `RowBuffers`, which nobody overwrites.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,34 +21,15 @@ from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.gather import fill_offsets
 from kseg.native.records import PIECE_BYTES
-from kseg.native.rows import MIXED_TYPES, measure_rows
+from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
 MAX_BATCH_BYTES = 128 << 20
-BATCH_BYTES = 4 << 20
-FIRST_BATCH_BYTES = 128 << 10
-ARENA_BYTES = 1 << 20
+ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_SLICES = 64
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
-BY_PIECE = frozenset({"headers", "timestampType", "sequence", *_BATCH_COLUMNS})
-KEY_SLACK, FEWEST_KEY_BYTES = 1.25, 4096  # room for keys, from their share of the bytes before
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A record batch that is being filled."""
-
-    columns: RowBuffers
-    stamps: int
-    """The timestamp type of all records, or MIXED_TYPES."""
-    size: int = 0
-    """Bytes of the payloads that are in it."""
-    counts: list[int] = field(default_factory=list)
-    """Records of each piece."""
-    parts: dict[str, list[pa.Array | None]] = field(default_factory=dict)
-    """Columns that are made piece by piece; None where all is null, or needs no column."""
 
 
 class RecordDecoder:
@@ -59,7 +38,7 @@ class RecordDecoder:
     Args:
         schema: The wanted columns (`kseg.schema.select_columns`).
         max_batch_bytes: The largest batch that is decoded, decompressed or not; a larger one is an error.
-        batch_bytes: About how many bytes of payloads, decompressed, go into one record batch.
+        arena_bytes: About how many decompressed bytes go into one record batch.
     """
 
     def __init__(
@@ -69,7 +48,7 @@ class RecordDecoder:
         topic: str,
         partition: int,
         max_batch_bytes: int = MAX_BATCH_BYTES,
-        batch_bytes: int = BATCH_BYTES,
+        arena_bytes: int = ARENA_BYTES,
     ) -> None:
         self.schema = schema
         self._kinds: dict[str, pa.DataType] = {field.name: field.type for field in schema}
@@ -78,14 +57,9 @@ class RecordDecoder:
         self._slices: dict[tuple[str, Any, int], pa.Array] = {}
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
-        self._arena = np.empty(min(ARENA_BYTES, batch_bytes, max_batch_bytes), np.uint8)
+        self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
         self._places = np.empty((3, 0), np.int64)
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
-        self._batch_bytes = batch_bytes
-        self._wanted_bytes = min(FIRST_BATCH_BYTES, batch_bytes)  # of the next batch: the first ones come soon
-        self._key_share = 1.0  # of the payloads' bytes, at most
-        self._pending: _Pending | None = None
-        self._by_piece = [name for name in schema.names if name in BY_PIECE]
 
     def decode(
         self,
@@ -102,40 +76,14 @@ class RecordDecoder:
         `data` holds the rows' bytes and begins at `file_position` of its file. Damage raises a `FormatError` after
         everything before it was given.
         """
-        yield from self.add(data, file_position, table, rows, skip, start, end, is_last=True)
-
-    def add(
-        self,
-        data: t.Bytes,
-        file_position: int,
-        table: t.Table,
-        rows: range,
-        skip: NDArray[np.bool_],
-        start: int,
-        end: int,
-        *,
-        is_last: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """The same where more follows: records may be kept for the next batch, until `finish`, but not past damage."""
         if not self._headers_suffice:
-            yield from self._decode_run(data, file_position, table, rows, skip, start, end, is_last=is_last)
+            yield from self._decode_run(data, file_position, table, rows, skip, start, end)
             return
         for run, dense in _runs_of_dense(table, rows, self._limit):
             if dense:
                 yield from self._offsets_only(table, run, skip, start, end)
             else:
-                yield from self._decode_run(data, file_position, table, run, skip, start, end, is_last=True)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Give what was kept."""
-        pending, self._pending = self._pending, None
-        if pending is None or not pending.columns.filled:
-            return
-        if pending.size:
-            self._key_share = KEY_SLACK * pending.columns.key_bytes / pending.size
-        self._wanted_bytes = min(2 * self._wanted_bytes, self._batch_bytes)
-        arrays = [self._column(name, pending) for name in self._kinds]
-        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                yield from self._decode_run(data, file_position, table, run, skip, start, end)
 
     def _decode_run(
         self,
@@ -146,8 +94,6 @@ class RecordDecoder:
         skip: NDArray[np.bool_],
         start: int,
         end: int,
-        *,
-        is_last: bool,
     ) -> Iterator[pa.RecordBatch]:
         if self._places.shape[1] < rows.stop:
             self._places = np.empty((3, rows.stop + rows.stop // 4), np.int64)
@@ -160,83 +106,41 @@ class RecordDecoder:
             )  # fmt: skip
             if status == codecs.ARENA_FULL and stop == row:
                 if self._arena.size >= self._limit:
-                    yield from self.finish()
                     raise size_error(table, row, self._limit)
                 size = min(2 * self._arena.size, self._limit)
                 self._arena = NOTHING  # let the old one go before the new one comes
                 self._arena = np.empty(size, np.uint8)
                 continue
-            if stop > row:
-                payloads = Payloads(data, self._arena, table, skip, starts, ends, kept)
-                behind = (rows.stop - stop) / (stop - row) if is_last else None
-                yield from self._decode_rows(payloads, range(row, stop), start, end, behind)
+            payloads = Payloads(data, self._arena, table, skip, starts, ends, kept)
+            yield from self._decode_rows(payloads, range(row, stop), start, end)
             if status < 0:  # made where it is raised: held by this frame it would be a cycle with all our buffers
-                yield from self.finish()
                 raise payload_error(table, stop, status)
             row = stop
-        if is_last:
-            yield from self.finish()
 
-    def _decode_rows(
-        self, payloads: Payloads, rows: range, start: int, end: int, behind: float | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Decode rows whose payloads are at hand, in as many pieces as their number of records asks for.
-
-        `behind` tells how many times as much will still come, None where nobody knows.
-        """
-        table = payloads.table
-        count, size, stamps = measure_rows(table, rows.start, rows.stop, payloads.skip, payloads.starts, payloads.ends)
-        if self._pending is not None and self._pending.stamps != stamps:
-            yield from self.finish()
-        wanted = self._wanted_bytes if behind is None else min(int(size * (1 + behind)), self._batch_bytes)
-        row, status, limit = rows.start, records.PIECE_FULL, PIECE_BYTES
-        before: RowBuffers | None = None
+    def _decode_rows(self, payloads: Payloads, rows: range, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Decode rows whose payloads are at hand, in as many pieces as their number of records asks for."""
+        table, skip = payloads.table, payloads.skip
+        count, size, kind = measure_rows(table, rows.start, rows.stop, skip, payloads.starts, payloads.ends)
+        room = min(size, PIECE_BYTES)
+        state = np.zeros(STATE, np.int64)
+        row, status = rows.start, records.PIECE_FULL
         while status == records.PIECE_FULL:
-            room = min(max(size, wanted + wanted // 8), limit)
-            pending = self._pending or _Pending(self._new_columns(count, size, room, before), int(stamps))
-            self._pending = pending
-            columns, first = pending.columns, pending.columns.filled
-            stop, status = columns.fill(payloads, row, rows.stop, start, end)
-            self._take_piece(pending, payloads, range(row, stop + (status == records.PIECE_FULL)), first)
-            if status == records.PIECE_FULL:
-                # where nothing was filled, one record is larger than a piece should be
-                limit = PIECE_BYTES if columns.filled else MAX_FIELD_BYTES
-                yield from self.finish()
-                before, self._key_share = columns, 1.0
-            elif status < 0:
-                yield from self.finish()
+            columns = RowBuffers(self._kinds, min(count, MAX_ROWS), room)
+            before = state.copy()
+            stop, status = columns.fill(payloads, row, rows.stop, start, end, state)
+            if status < 0:  # once more, without the damaged batch: its records are in the buffers already
+                state[:] = before
+                columns.fill(payloads, row, stop, start, end, state)
+            if state[FILLED]:
+                done = range(row, stop + 1 if status == records.PIECE_FULL else stop)
+                arrays = [self._column(name, columns, payloads, done, state, int(kind)) for name in self._kinds]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            elif status == records.PIECE_FULL:  # one record is larger than a piece should be
+                room = min(size, MAX_FIELD_BYTES)
+            if status < 0:
                 raise record_error(table, stop, status)
             row = stop
-        pending.size += size
-        if pending.size + size // 2 >= wanted:
-            yield from self.finish()
-
-    def _new_columns(self, count: int, size: int, room: int, before: RowBuffers | None) -> RowBuffers:
-        """Buffers for `room` bytes of payloads, if all are like those of `count` records in `size` bytes."""
-        most = min(int(count * room / max(size, 1)) + 1, MAX_ROWS)
-        columns = RowBuffers(self._kinds, most, min(int(self._key_share * room) + FEWEST_KEY_BYTES, room), room)
-        if before is not None:
-            columns.go_on_from(before)
-        return columns
-
-    def _take_piece(self, pending: _Pending, payloads: Payloads, rows: range, first: int) -> None:
-        """Make the columns that need the rows, whose bytes are gone when the next ones come."""
-        count = pending.columns.filled - first
-        if not count:
-            return
-        pending.counts.append(count)
-        table, kept = payloads.table[:, rows.start : rows.stop], payloads.kept[rows.start : rows.stop]
-        for name in self._by_piece:
-            part: pa.Array | None = None
-            if name == "headers":
-                part = pending.columns.headers(payloads, first)
-            elif name in _BATCH_COLUMNS:
-                part = fixed_column(table[_BATCH_COLUMNS[name]].repeat(kept), self._kinds[name])
-            elif name == "sequence":
-                part = fixed_column(_sequences(table, kept, pending.columns.offsets[first:][:count]), self._kinds[name])
-            elif pending.stamps == MIXED_TYPES:
-                part = fixed_column(_timestamp_types(table).repeat(kept), self._kinds[name])
-            pending.parts.setdefault(name, []).append(part)
+            state[:NEXT_RECORD] = 0
 
     def _offsets_only(
         self, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int
@@ -272,22 +176,26 @@ class RecordDecoder:
             found = self._slices[name, value, count] = made.slice(0, count)
         return found
 
-    def _column(self, name: str, pending: _Pending) -> pa.Array:
-        count = pending.columns.filled
+    def _column(
+        self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int
+    ) -> pa.Array:
+        count = int(state[FILLED])
         if name in ("key", "value", "offset", "timestamp"):
-            return pending.columns.array(name)
+            return columns.array(name, state)
         if name in self._of_topic:
             return self._constant(name, count, self._of_topic[name])
-        if name == "timestampType" and pending.stamps != MIXED_TYPES:
-            return self._constant(name, count, pending.stamps)
-        parts = pending.parts[name]
-        if all(part is None for part in parts):
-            return self._constant(name, count)
-        filled = [
-            part if part is not None else pa.nulls(size, self._kinds[name])
-            for part, size in zip(parts, pending.counts, strict=True)
-        ]
-        return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
+        if name == "headers":
+            return columns.headers(payloads, state) if state[records.HEADERS] else self._constant(name, count)
+        if name == "timestampType" and stamps != MIXED_TYPES:
+            return self._constant(name, count, stamps)
+        table, kept = payloads.table[:, rows.start : rows.stop], payloads.kept[rows.start : rows.stop]
+        if name == "timestampType":
+            values = _timestamp_types(table).repeat(kept)
+        elif name == "sequence":
+            values = _sequences(table, kept, columns.offsets[:count])
+        else:
+            values = table[_BATCH_COLUMNS[name]].repeat(kept)
+        return fixed_column(values, self._kinds[name])
 
 
 def _runs_of_dense(table: t.Table, rows: range, limit: int) -> Iterator[tuple[range, bool]]:

@@ -25,9 +25,6 @@ NOTHING = np.empty(0, np.uint8)
 _NO_NUMBERS = np.empty(0, np.int64)
 _NO_OFFSETS = np.empty(0, np.int32)
 _NO_PLACES = np.empty((2, 0), np.int64)
-_OF_HEADERS = [
-    records.HEADERS, rows.WITH_HEADERS, records.HEADER_KEY_BYTES, records.HEADER_VALUE_BYTES, records.NULL_HEADER_VALUES
-]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -63,92 +60,55 @@ class _Binary:
 
 
 class RowBuffers:
-    """Buffers for `count` records, filled piece by piece; `kinds` are the wanted columns.
+    """Buffers for `count` records whose keys and values take at most `size` bytes each; `kinds` are wanted columns."""
 
-    Args:
-        key_size: Room for the bytes of all keys.
-        value_size: Room for the bytes of all values.
-    """
-
-    def __init__(self, kinds: Mapping[str, pa.DataType], count: int, key_size: int, value_size: int) -> None:
+    def __init__(self, kinds: Mapping[str, pa.DataType], count: int, size: int) -> None:
         self._kinds = kinds
         self._count = count = max(count, 1)
         self._numbers: dict[str, pa.Buffer] = {}
         self.offsets = self._allocate("offset", count) if "offset" in kinds or "sequence" in kinds else _NO_NUMBERS
         self._timestamps = self._allocate("timestamp", count) if "timestamp" in kinds else _NO_NUMBERS
-        sizes = {"key": key_size, "value": value_size}
-        self._binaries = {name: _Binary(count, max(size, 1)) for name, size in sizes.items() if name in kinds}
+        self._binaries = {name: _Binary(count, max(size, 1)) for name in ("key", "value") if name in kinds}
         self._places = np.empty((2, count), np.int64) if "headers" in kinds else _NO_PLACES
-        self._unit, self._largest = 1, 2**63 - 1
-        if self._timestamps.size and kinds["timestamp"].unit == "us":
-            self._unit, self._largest = 1000, MAX_MICROSECONDS_AS_MS
-        self._state = np.zeros(rows.STATE, np.int64)
-        self._outputs = (
-            self._count, self.offsets, self._timestamps, self._unit, self._largest, *self._views("key"),
-            *self._views("value"), self._places,
-        )  # fmt: skip
-        self.filled = 0
 
     def _allocate(self, name: str, count: int) -> NDArray[np.int64]:
         self._numbers[name] = pa.allocate_buffer(8 * count, resizable=True)
         return np.frombuffer(self._numbers[name], np.int64)
 
-    def fill(self, payloads: Payloads, row: int, stop: int, start: int, end: int) -> tuple[int, int]:
-        """Append the records of rows `[row, stop)`; return the row where it stopped and the status of `fill_rows`.
-
-        Of a damaged row, which a negative status tells, nothing is appended.
-        """
-        before = self._state.copy()
-        stopped, status = self._fill(payloads, row, stop, start, end)
-        if status < 0:  # once more, without the damaged batch: its records are in the buffers already
-            self._state[:] = before
-            self._fill(payloads, row, stopped, start, end)
-        self.filled = int(self._state[rows.FILLED])
-        return stopped, status
-
-    def _fill(self, payloads: Payloads, row: int, stop: int, start: int, end: int) -> tuple[int, int]:
+    def fill(
+        self, payloads: Payloads, row: int, stop: int, start: int, end: int, state: NDArray[np.int64]
+    ) -> tuple[int, int]:
+        """Decode rows `[row, stop)`; return the row where it stopped and the status of `fill_rows`."""
+        unit, largest = 1, 2**63 - 1
+        if self._timestamps.size and self._kinds["timestamp"].unit == "us":
+            unit, largest = 1000, MAX_MICROSECONDS_AS_MS
         stopped, status = rows.fill_rows(
             payloads.data, payloads.arena, payloads.table, row, stop, payloads.skip, payloads.starts, payloads.ends,
-            start, end, *self._outputs, payloads.kept, self._state,
+            start, end, self._count, self.offsets, self._timestamps, unit, largest, *self._views("key"),
+            *self._views("value"), self._places, payloads.kept, state,
         )  # fmt: skip
         return int(stopped), int(status)
-
-    def go_on_from(self, before: RowBuffers) -> None:
-        """Begin in the middle of the batch where the buffers before were full."""
-        self._state[rows.NEXT_RECORD :] = before._state[rows.NEXT_RECORD :]
 
     def _views(self, name: str) -> tuple[Any, Any, Any]:
         column = self._binaries.get(name)
         return (column.offsets, column.content, column.bitmap) if column else (_NO_OFFSETS, NOTHING, NOTHING)
 
-    @property
-    def key_bytes(self) -> int:
-        """Bytes of all keys so far."""
-        return int(self._state[records.KEY_BYTES])
-
-    def array(self, name: str) -> pa.Array:
-        """The column `key`, `value`, `offset` or `timestamp`; a timestamp that its unit cannot hold is an error.
-
-        Nothing can be appended to it afterwards.
-        """
-        state = self._state
+    def array(self, name: str, state: NDArray[np.int64]) -> pa.Array:
+        """The column `key`, `value`, `offset` or `timestamp`; a timestamp that its unit cannot hold is an error."""
+        count = int(state[rows.FILLED])
         if name == "key":
-            return self._binaries[name].array(self.filled, self.key_bytes, int(state[records.NULL_KEYS]))
+            return self._binaries[name].array(count, int(state[records.KEY_BYTES]), int(state[records.NULL_KEYS]))
         if name == "value":
-            size = int(state[records.VALUE_BYTES])
-            return self._binaries[name].array(self.filled, size, int(state[records.NULL_VALUES]))
+            return self._binaries[name].array(count, int(state[records.VALUE_BYTES]), int(state[records.NULL_VALUES]))
         if name == "timestamp" and state[rows.UNFIT_TIMESTAMP]:
             unfit = int(state[rows.UNFIT_TIMESTAMP])
             raise CorruptRecordError(f"a timestamp of {unfit} ms does not fit the microseconds of the column")
-        buffer = _trimmed(self._numbers[name], 8 * self.filled)
-        return pa.Array.from_buffers(self._kinds[name], self.filled, [None, buffer])
+        buffer = _trimmed(self._numbers[name], 8 * count)
+        return pa.Array.from_buffers(self._kinds[name], count, [None, buffer])
 
-    def headers(self, payloads: Payloads, first: int) -> pa.Array | None:
-        """The column `headers` of the records that the last call of `fill` appended; None where no record has any."""
-        state = self._state
-        count, number = self.filled - first, int(state[records.HEADERS])
-        if not number:
-            return None
+    def headers(self, payloads: Payloads, state: NDArray[np.int64]) -> pa.Array:
+        """The column `headers`, of which there are some."""
+        count, number = int(state[rows.FILLED]), int(state[records.HEADERS])
         list_offsets, key_offsets = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(4 * (number + 1))
         value_offsets = pa.allocate_buffer(4 * (number + 1))
         keys = pa.allocate_buffer(int(state[records.HEADER_KEY_BYTES]))
@@ -157,11 +117,10 @@ class RowBuffers:
         list_bitmap = np.zeros((count + 7) // 8, np.uint8) if without else NOTHING
         value_bitmap = np.zeros((number + 7) // 8, np.uint8) if null_values else NOTHING
         ascii_only = gather_headers(
-            payloads.data, payloads.arena, self._places, first, count, np.frombuffer(list_offsets, np.int32),
-            list_bitmap, np.frombuffer(key_offsets, np.int32), _writable(keys), np.frombuffer(value_offsets, np.int32),
+            payloads.data, payloads.arena, self._places, count, np.frombuffer(list_offsets, np.int32), list_bitmap,
+            np.frombuffer(key_offsets, np.int32), _writable(keys), np.frombuffer(value_offsets, np.int32),
             _writable(values), value_bitmap,
         )  # fmt: skip
-        state[_OF_HEADERS] = 0
         key_array = pa.Array.from_buffers(pa.string(), number, [None, key_offsets, keys])
         if not ascii_only:
             key_array = _mended_text(key_array)

@@ -244,7 +244,7 @@ class Log:
         Args:
             columns: Which columns, in which order (`kseg.schema`); by default those of Spark's Kafka source, headers
                 last.
-            batch_bytes: About how many bytes of records, decompressed, go into one record batch; the first are smaller.
+            batch_bytes: About how many bytes of the file go into one record batch.
             read_past_high_watermark: Read to the end of the log, replicated or not.
             on_corrupt: What happens at damaged bytes: `raise` an error after all records before them; `skip` goes on at
                 the next sound batch, says so in the log and lists them in `damages` of what is returned; `column` does

@@ -27,7 +27,7 @@ from kseg.log.sound import check_cut
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.sound_walk import SoundWalker
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
-from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, read_bytes
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
 from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile, Store
 
@@ -255,15 +255,7 @@ def _open_planned(split: Split, options: ReadOptions) -> RandomFile:
 def _read_strictly(
     split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    size = read_bytes(file, CHUNK_BYTES)
-    walker = BatchWalker(
-        file,
-        options,
-        start=split.position,
-        end=split.end_position,
-        hint=min(split.size, size),
-        chunk_bytes=size,
-    )
+    walker = BatchWalker(file, options, start=split.position, end=split.end_position, hint=min(split.size, CHUNK_BYTES))
     yield from read_batches(walker, decoder, split.aborted, split.base_offset, split.start, split.end)
     if walker.torn_position is not None:
         check_cut(file, options, walker.torn_position, split.end_position)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kseg.errors import DataLossError, FormatError, KsegError, StorageError
+from kseg.errors import DataLossError, FormatError, StorageError
 from kseg.format.arrow import RecordDecoder
 from kseg.log.damage import Damage, log_damages, record_fields, to_rows
 from kseg.log.names import FileKind
 from kseg.log.segment import Segment
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
-from kseg.log.walk import Walk, read_bytes
+from kseg.log.walk import Walk
 from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile
 
@@ -40,7 +40,7 @@ def read_records(
         topic=log.topic,
         partition=log.partition,
         max_batch_bytes=log.options.max_batch_bytes,
-        batch_bytes=batch_bytes,
+        arena_bytes=batch_bytes,
     )
     items = _read_items(log, start, end, decoder, committed=committed, batch_bytes=batch_bytes)
     if not log.options.skip_damage:
@@ -135,7 +135,7 @@ def _read_segment(
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     position, hint = segment.find_span(file, start, end)
-    walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=read_bytes(file, batch_bytes))
+    walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=batch_bytes)
     yield from read_batches(walker, decoder, aborted, segment.base_offset, start, end)
     # a live broker may append behind the sound bytes meanwhile
     if not segment.is_last or (walker.torn_position is not None and walker.torn_position < segment.sound_size):
@@ -181,12 +181,5 @@ def read_batches(
     walker: Walk, decoder: RecordDecoder, aborted: AbortedRanges, base_offset: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Give the visible records of `[start, end)` among the batches of a walk through the segment of `base_offset`."""
-    problem: KsegError | None = None
-    try:
-        for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end):
-            yield from decoder.add(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)
-    except KsegError as error:  # after everything before it
-        problem = error.with_traceback(None)
-    yield from decoder.finish()
-    if problem is not None:
-        raise problem
+    for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end):
+        yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)

@@ -20,11 +20,10 @@ from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.headers import fill_headers, find_disorder, scan_checksums
 from kseg.native.memory import pooled
-from kseg.storage import LocalFile, RandomFile, RateLimiter
+from kseg.storage import RandomFile, RateLimiter
 
 FIRST_CHUNK_BYTES = 128 << 10
 CHUNK_BYTES = 4 << 20
-CACHED_BYTES = 1 << 20  # stay in the CPU's cache from when they are read until they are copied
 READS_A_BUFFER = 2  # what is left of a batch stays where it is until the buffer is full
 ROWS_PER_CHUNK = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 
@@ -75,16 +74,11 @@ class Walk(Protocol):
         """Make an error of bytes at the end that are no whole batch."""
 
 
-def read_bytes(file: RandomFile, most: int) -> int:
-    """How much to read at a time where several chunks make one record batch: little, if a read costs little."""
-    return min(most, CACHED_BYTES) if isinstance(file, LocalFile) else most
-
-
 class BatchWalker:
     """Iterate over the chunks of `[start, end)` of a file; `start` is where a batch begins.
 
     Args:
-        hint: Bytes that will probably do; nothing behind them is read before all of them were.
+        hint: Bytes that will probably do; read first, in one go, before chunks grow as usual.
         check: Verify the checksum of every batch.
         chunk_bytes: The most that is read at a time, unless one batch is larger.
         limiter: Shared by all walks of one reader.
@@ -111,7 +105,6 @@ class BatchWalker:
         self._end = file.size if end is None else end
         self._chunk_bytes = max(chunk_bytes, 4096)
         self._next_read = min(hint or FIRST_CHUNK_BYTES, self._chunk_bytes)
-        self._hint_end = start + hint
         self._check = check
         self._limiter = limiter or RateLimiter(options.max_bytes_per_second)
         self._buffer = np.empty(0, np.uint8)
@@ -154,8 +147,6 @@ class BatchWalker:
         """Read on behind the bytes that are held; return how many bytes came."""
         start = self._position + held
         size = min(self._next_read, self._end - start)
-        if start < self._hint_end:
-            size = min(size, self._hint_end - start)
         if size <= 0:
             return 0
         if self._buffer.size - self._begin < held + size:

@@ -1,9 +1,8 @@
 """Checksums over byte ranges: CRC-32C of magic 2, CRC-32 of the legacy formats.
 
 CRC-32C runs on the CPU's instruction where there is one. The instruction has a latency of three cycles and a
-throughput of one, so a range runs as three independent streams of equal length, and two of the results are moved to
-the end by a multiplication without carries ("append n words of zeros"). Everything else is table driven, eight bytes a
-step.
+throughput of one, so long ranges run as three independent streams whose results are combined by tables ("append n
+zero bytes"). Everything else is table driven, eight bytes a step.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from kseg.native.memory import load_u8, load_u64_native
 
 CASTAGNOLI: Final = 0x82F63B78
 IEEE: Final = 0xEDB88320
-MOST_WORDS: Final = 256  # of each of the three streams, eight bytes a word
+LONG_STREAM: Final = 2048  # bytes of each of the three streams
+SHORT_STREAM: Final = 128
 
 
 def _byte_tables(polynomial: int) -> NDArray[np.uint32]:
@@ -32,27 +32,22 @@ def _byte_tables(polynomial: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(np.stack(rows), dtype=np.uint32)
 
 
-def _shift_factors(count: int) -> NDArray[np.uint64]:
-    """Entry n: the number to multiply a CRC with, without carries, to append n words of zeros to it.
-
-    That is x^(64 n - 33) modulo the polynomial, its bits in reverse: the product has a bit less than 64, and the step
-    that takes it back to 32 appends 32 more.
-    """
-    factors = np.zeros(count, np.uint64)
-    value = 0x80000000  # x^0
-    for _ in range(64 - 33):
-        value = (value >> 1) ^ (CASTAGNOLI if value & 1 else 0)
-    table = _CASTAGNOLI_TABLES[0].tolist()
-    for n in range(1, count):
-        factors[n] = value
-        for _ in range(8):
-            value = (value >> 8) ^ table[value & 255]
-    return factors
+def _zeros_tables(tables: NDArray[np.uint32], count: int) -> NDArray[np.uint32]:
+    """Tables that append `count` zero bytes to a CRC: one row for each of its four bytes."""
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    for _ in range(count):
+        bits = (bits >> np.uint32(8)) ^ tables[0][bits & 255]
+    rows = np.zeros((4, 256), np.uint32)
+    for row in range(4):
+        for bit in range(8):
+            rows[row] ^= np.where(np.arange(256) >> bit & 1, bits[8 * row + bit], 0).astype(np.uint32)
+    return rows
 
 
 _CASTAGNOLI_TABLES = _byte_tables(CASTAGNOLI)
 _IEEE_TABLES = _byte_tables(IEEE)
-_SHIFT_FACTORS = _shift_factors(2 * MOST_WORDS + 1)
+_LONG_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, LONG_STREAM)
+_SHORT_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, SHORT_STREAM)
 
 
 def _hardware_instructions() -> tuple[str, str] | None:
@@ -70,18 +65,7 @@ def _hardware_instructions() -> tuple[str, str] | None:
     return None
 
 
-def _has_multiplication() -> bool:
-    """Whether this CPU multiplies without carries, by an instruction that is known here."""
-    if not JIT_ENABLED:
-        return False
-    from llvmlite import binding
-
-    return bool(binding.get_process_triple().startswith("x86_64") and binding.get_host_cpu_features().get("pclmul"))
-
-
 HARDWARE: Final = _hardware_instructions()
-MULTIPLIES: Final = _has_multiplication()
-FEWEST_WORDS: Final = 2 if MULTIPLIES else 64  # of a stream: fewer are not worth their multiplications
 
 
 @inlined
@@ -108,16 +92,6 @@ def _table_crc(tables: Any, crc: Any, data: Any, position: int, end: int) -> Any
         crc = (crc >> 8) ^ np.int64(tables[0, (crc ^ load_u8(data, position)) & 255])
         position += 1
     return crc
-
-
-@inlined
-def multiply_by_bits(crc: Any, factor: Any) -> Any:
-    """Multiply two numbers of 32 bits without carries, for machines that have no instruction for it."""
-    product = np.uint64(0)
-    for bit in range(32):
-        place = np.uint64(bit)
-        product ^= (crc << place) * ((factor >> place) & np.uint64(1))
-    return product
 
 
 if HARDWARE is not None:
@@ -158,35 +132,29 @@ if HARDWARE is not None:
 
         return types.uint64(types.uint64, types.int64), codegen
 
-    if MULTIPLIES:
-
-        @intrinsic
-        def _multiply(typing: Any, crc: Any, factor: Any) -> Any:
-            """Multiply two numbers of 32 bits without carries."""
-
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                pair = ir.VectorType(_I64, 2)
-                function = _instruction(builder, "llvm.x86.pclmulqdq", ir.FunctionType(pair, [pair, pair, _I8]))
-                vectors = [builder.insert_element(ir.Constant(pair, [0, 0]), each, _I32(0)) for each in args]
-                return builder.extract_element(builder.call(function, [*vectors, _I8(0)]), _I32(0))
-
-            return types.uint64(types.uint64, types.uint64), codegen
-
-    else:
-        _multiply = multiply_by_bits
+    @inlined
+    def _append_zeros(tables: Any, crc: Any) -> Any:
+        low = np.int64(crc)
+        return np.uint64(
+            tables[0, low & 255]
+            ^ tables[1, (low >> 8) & 255]
+            ^ tables[2, (low >> 16) & 255]
+            ^ tables[3, (low >> 24) & 255]
+        )
 
     @inlined
-    def _three_streams(crc: Any, data: Any, position: int, words: int) -> Any:
-        """Advance by three times `words` words."""
-        second = np.uint64(0)
-        third = np.uint64(0)
-        stride = 8 * words
-        for i in range(position, position + stride, 8):
-            crc = _step(crc, load_u64_native(data, i))
-            second = _step(second, load_u64_native(data, i + stride))
-            third = _step(third, load_u64_native(data, i + 2 * stride))
-        moved = _multiply(crc, _SHIFT_FACTORS[2 * words]) ^ _multiply(second, _SHIFT_FACTORS[words])
-        return _step(np.uint64(0), moved) ^ third
+    def _three_streams(tables: Any, stream: int, crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
+        while position + 3 * stream <= end:
+            second = np.uint64(0)
+            third = np.uint64(0)
+            for i in range(position, position + stream, 8):
+                crc = _step(crc, load_u64_native(data, i))
+                second = _step(second, load_u64_native(data, i + stream))
+                third = _step(third, load_u64_native(data, i + 2 * stream))
+            crc = _append_zeros(tables, crc) ^ second
+            crc = _append_zeros(tables, crc) ^ third
+            position += 3 * stream
+        return crc, position
 
     @inlined
     def _odd_bytes(crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
@@ -204,13 +172,10 @@ if HARDWARE is not None:
     @inlined
     def _crc32c(data: Any, start: int, end: int) -> Any:
         position = start
-        crc = np.uint64(0xFFFFFFFF)
+        crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, np.uint64(0xFFFFFFFF), data, position, end)
+        crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
         if position + 8 <= end:
             crc, position = _odd_bytes(crc, data, position, end)
-            while end - position >= 24 * FEWEST_WORDS:
-                words = min((end - position) // 24, MOST_WORDS)
-                crc = _three_streams(crc, data, position, words)
-                position += 24 * words
             while position < end:
                 crc = _step(crc, load_u64_native(data, position))
                 position += 8
@@ -220,6 +185,19 @@ if HARDWARE is not None:
         return np.int64(crc) ^ 0xFFFFFFFF
 
 else:
+
+    @inlined
+    def _odd_bytes(crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
+        """Advance by eight bytes and as many more as make the rest a whole number of eights, without a branch.
+
+        A CRC may be mixed into the next four bytes instead, and go on from 0; zeros in front then change nothing, so
+        the odd bytes come first, as the end of a word of zeros.
+        """
+        odd = np.uint64((end - position) & 7) * np.uint64(8)
+        word = load_u64_native(data, position) ^ crc
+        first = _step(np.uint64(0), (word << (np.uint64(56) - odd)) << np.uint64(8))
+        position += (end - position) & 7
+        return _step(first, load_u64_native(data, position) ^ (crc >> odd)), position + 8
 
     @inlined
     def _crc32c(data: Any, start: int, end: int) -> Any:

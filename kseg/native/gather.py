@@ -20,13 +20,13 @@ def _set_bit(bitmap: Any, row: int) -> None:
 
 @kernel
 def gather_headers(
-    data: Any, arena: Any, places: Any, first_row: int, rows: int, list_offsets: Any, list_bitmap: Any,
+    data: Any, arena: Any, places: Any, rows: int, list_offsets: Any, list_bitmap: Any,
     key_offsets: Any, keys: Any, value_offsets: Any, values: Any, value_bitmap: Any,
 ) -> bool:  # fmt: skip
-    """Copy the headers of `rows` records, already checked; return whether every header key is ASCII.
+    """Copy the headers of all rows, already checked; return whether every header key is ASCII.
 
-    `places` has two rows, of which the records' part begins at `first_row`: where a record's first header lies, and how
-    many there are. A record without headers is a null list. An empty `value_bitmap` says that no header value is null.
+    `places` has two rows: where a record's first header lies, and how many there are. A record
+    without headers is a null list. An empty `value_bitmap` says that no header value is null.
     """
     shift = data.shape[0]
     has_nulls = value_bitmap.shape[0] > 0
@@ -36,12 +36,12 @@ def gather_headers(
     value_at = 0
     for row in range(rows):
         list_offsets[row] = header
-        count = places[1, first_row + row]
+        count = places[1, row]
         if count == 0:
             continue
         if list_bitmap.shape[0] > 0:
             _set_bit(list_bitmap, row)
-        start = places[0, first_row + row]
+        start = places[0, row]
         source = data if start < shift else arena
         p = start if start < shift else start - shift
         for _ in range(count):

@@ -56,7 +56,7 @@ def warm_up() -> None:
         data, data, table, 0, 0, flags, numbers, numbers, 0, 0, 0, numbers, numbers, 1, 1,
         offsets, data, data, offsets, data, data, columns[:2], numbers, state,
     )  # fmt: skip
-    gather.gather_headers(data, data, columns[:2], 0, 0, offsets, data, offsets, data, offsets, data, data)
+    gather.gather_headers(data, data, columns[:2], 0, offsets, data, offsets, data, offsets, data, data)
     gather.fill_offsets(numbers[:0], numbers[:0], flags[:0], 0, 0, numbers)
     limits = np.zeros(encode.LIMITS, np.int64)
     header_columns = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)

@@ -96,7 +96,7 @@ def gather_rows(rooms, array, arena, table, first, end, skip, starts, ends):
         ]  # fmt: skip
         arrays = [output.array(*shape) for output, shape in zip(rooms.outputs[:7], shapes, strict=True)]
         places[:] = kept[[records.HEADERS_START, records.HEADERS_COUNT]]
-        gather.gather_headers(array, arena, places, 0, count, *arrays)
+        gather.gather_headers(array, arena, places, count, *arrays)
 
 
 def test_sound_files():

@@ -36,7 +36,7 @@ def gathered_headers(decoder, count, totals):
         "value_bitmap": bitmap(headers, bool(totals[r.NULL_HEADER_VALUES])),
     }
     places = decoder.columns[[r.HEADERS_START, r.HEADERS_COUNT]]
-    ascii_only = gather.gather_headers(decoder.array, decoder.arena, places, 0, count, *arrays.values())
+    ascii_only = gather.gather_headers(decoder.array, decoder.arena, places, count, *arrays.values())
     return arrays, ascii_only
 
 
