@@ -56,7 +56,8 @@ def _logs(view):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Results of the workload in a place; each place runs it once."""
+    """Results of the workload in a place; each place runs it once, on a cache that holds all kernels."""
+    warm_up()
     found = {}
 
     def run(place):
@@ -95,12 +96,6 @@ def test_the_places_are_what_they_are_called(results):
     assert results("connect")["client"].startswith("pyspark.sql.connect")
 
 
-@pytest.fixture(scope="module")
-def _filled_cache():
-    warm_up()  # loads what is there, and compiles and keeps what is not
-
-
-@pytest.mark.usefixtures("_filled_cache")
 def test_the_first_task_of_a_worker_compiles_no_kernel_that_the_cache_holds(results):
     tasks = results("cluster")["kernels"]
     assert len({task["pid"] for task in tasks}) == 2
@@ -111,7 +106,6 @@ def test_the_first_task_of_a_worker_compiles_no_kernel_that_the_cache_holds(resu
         assert not task["warm"]
 
 
-@pytest.mark.usefixtures("_filled_cache")
 def test_workers_of_the_daemon_start_with_the_kernels_loaded(results):
     tasks = results("connect")["kernels"]
     assert [task["warm"] for task in tasks] == [True, True]
