@@ -106,6 +106,12 @@ def _visible_char(char: str, keep_backslash: bool) -> str:
     )
 
 
+def format_count(number: int, noun: str) -> str:
+    """So many of something: `1 segment`, `2 segments`, `3 batches`."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def format_size(size: int) -> str:
     """Bytes for people: `512 B`, `1.4 MiB`."""
     value = float(size)

@@ -39,6 +39,20 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     add_keys(parser)
 
 
+def add_metadata_topic(parser: argparse._ActionsContainer) -> None:
+    """Declare where a cluster's `__remote_log_metadata` is."""
+    parser.add_argument(
+        "--remote-metadata",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
+    )
+    parser.add_argument(
+        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
+    )
+
+
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch from a number of them or from ISO 8601; UTC where no zone is named."""
     if _EPOCH_MS.fullmatch(text):

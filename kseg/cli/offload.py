@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kseg.cli.common import add_json, add_path, parse_count, parse_time
+from kseg.cli.common import add_json, add_metadata_topic, add_path, parse_count, parse_time
 from kseg.cli.confirm import add_yes, confirm
 from kseg.cli.progress import for_people
 from kseg.cli.render import DAMAGED, WRONG, Output
@@ -40,16 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encrypt", metavar="ID=FILE", type=key_file, help="public key that wraps the data keys")
     add_keys(parser, text="private key files, to read back what is encrypted")
     where = parser.add_argument_group("the records that brokers need")
-    where.add_argument(
-        "--remote-metadata",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
-    )
-    where.add_argument(
-        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
-    )
+    add_metadata_topic(where)
     where.add_argument("--bootstrap-server", metavar="HOST:PORT", help="write them to this live cluster")
     where.add_argument("--archive", action="store_true", help="write none: no broker will load this again")
     local = parser.add_argument_group("local files")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kseg.cli.common import parse_count
+from kseg.cli.common import add_metadata_topic, parse_count
 from kseg.cli.tier_args import add_keys, key_arguments
 from kseg.compaction.remote import RemoteOptions
 from kseg.tiering.retirement import GRACE_MS
@@ -19,16 +19,7 @@ def add_remote_job(parser: argparse.ArgumentParser) -> None:
         "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
     )
     add_keys(tier)
-    tier.add_argument(
-        "--remote-metadata",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
-    )
-    tier.add_argument(
-        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
-    )
+    add_metadata_topic(tier)
     tier.add_argument("--bootstrap-server", metavar="HOST:PORT", help="tell this live cluster instead")
     tier.add_argument(
         "--grace-ms",

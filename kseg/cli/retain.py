@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kseg.cli.common import add_json, add_path, parse_count, parse_time
+from kseg.cli.common import add_json, add_metadata_topic, add_path, parse_count, parse_time
 from kseg.cli.confirm import add_yes, confirm
 from kseg.cli.offload import show
 from kseg.cli.progress import for_people
@@ -43,16 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--archive", action="store_true", help="no broker will ever read the tier, which PATH may then be itself"
     )
     add_keys(tier)
-    tier.add_argument(
-        "--remote-metadata",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="log directories of all brokers that hold __remote_log_metadata (default: that of PATH)",
-    )
-    tier.add_argument(
-        "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
-    )
+    add_metadata_topic(tier)
     tier.add_argument(
         "--grace-ms",
         metavar="MS",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kseg.reports import Report
 from kseg.settings.values import Refusal
-from kseg.tables import Column, format_size, format_table, format_time
+from kseg.tables import Column, format_count, format_size, format_table, format_time
 
 _WIDTH: Final = 80
 _COLUMNS: Final = (
@@ -100,8 +100,8 @@ class RetentionReport(Report):
         done = "would go" if self.dry_run else "deleted"
         freed = "would be freed" if self.dry_run else "freed"
         summary = (
-            f"{self.segments} segment{'' if self.segments == 1 else 's'} {done} in {len(self.partitions)} "
-            f"partition{'' if len(self.partitions) == 1 else 's'}, {format_size(self.freed_bytes)} {freed}"
+            f"{format_count(self.segments, 'segment')} {done} in {format_count(len(self.partitions), 'partition')}, "
+            f"{format_size(self.freed_bytes)} {freed}"
         )
         leftover = sum(found.leftover_bytes for found in self.partitions)
         if leftover:

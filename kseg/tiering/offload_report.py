@@ -7,7 +7,7 @@ from typing import Final
 
 from kseg.reports import Report
 from kseg.settings.values import Refusal
-from kseg.tables import Column, format_size, format_table
+from kseg.tables import Column, format_count, format_size, format_table
 
 _WIDTH: Final = 80
 _COLUMNS: Final = (
@@ -86,14 +86,14 @@ class OffloadReport(Report):
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
         verb = "would be copied" if self.dry_run else "copied"
-        summary = f"{_count(self.segments, 'segment')} of {_count(len(self.partitions), 'partition')} {verb}"
+        summary = (
+            f"{format_count(self.segments, 'segment')} of {format_count(len(self.partitions), 'partition')} {verb}"
+        )
         summary += f", {format_size(self.log_bytes)}"
         if self.deleted_segments:
             gone = "would be deleted" if self.dry_run else "deleted"
-            summary += f"; {_count(self.deleted_segments, 'local segment')} {gone}, {format_size(self.freed_bytes)}"
+            summary += (
+                f"; {format_count(self.deleted_segments, 'local segment')} {gone}, {format_size(self.freed_bytes)}"
+            )
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
         return [*table, summary, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

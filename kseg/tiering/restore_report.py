@@ -8,7 +8,7 @@ from typing import Final
 from kseg.offsets.report import ResetReport
 from kseg.reports import Report
 from kseg.settings.values import Refusal
-from kseg.tables import Column, format_size, format_table
+from kseg.tables import Column, format_count, format_size, format_table
 
 _WIDTH: Final = 80
 _COLUMNS: Final = (
@@ -74,8 +74,8 @@ class RestoreReport(Report):
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
         verb = "would be restored" if self.dry_run else "restored"
-        summary = f"{self.segments} segment{'' if self.segments == 1 else 's'} of {len(rows)} "
-        summary += f"partition{'' if len(rows) == 1 else 's'} {verb}, {format_size(self.log_bytes)}"
+        summary = f"{format_count(self.segments, 'segment')} of {format_count(len(rows), 'partition')} "
+        summary += f"{verb}, {format_size(self.log_bytes)}"
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
         groups = [] if self.offsets is None else self.offsets.written_lines(width)
         return [*table, summary, *groups, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kseg.reports import Report
 from kseg.settings.values import Refusal
-from kseg.tables import Column, format_size, format_table, format_time
+from kseg.tables import Column, format_count, format_size, format_table, format_time
 
 _WIDTH: Final = 80
 _COLUMNS: Final = (
@@ -110,23 +110,18 @@ class TierRetentionReport(Report):
         table = format_table(_COLUMNS, rows, width) if rows else []
         would = "would be " if self.dry_run else ""
         summary = (
-            f"{_count(self.remote_segments, 'remote segment')} of {_count(len(self.partitions), 'partition')} "
-            f"{would}retired, {format_size(self.remote_bytes)}"
+            f"{format_count(self.remote_segments, 'remote segment')} of "
+            f"{format_count(len(self.partitions), 'partition')} {would}retired, {format_size(self.remote_bytes)}"
         )
         if self.local_segments:
-            summary += f"; {_count(self.local_segments, 'local segment')} {would}deleted, "
+            summary += f"; {format_count(self.local_segments, 'local segment')} {would}deleted, "
             summary += format_size(self.local_bytes)
         lines = [*table, summary]
         if self.swept_segments:
-            lines.append(
-                f"objects of {_count(self.swept_segments, 'segment')} {would}deleted, {format_size(self.swept_bytes)}"
-            )
+            swept = f"{format_count(self.swept_segments, 'segment')} {would}deleted, {format_size(self.swept_bytes)}"
+            lines.append(f"objects of {swept}")
         if self.waiting_segments:
-            wait = f"{_count(self.waiting_segments, 'retired segment')}, {format_size(self.waiting_bytes)}"
+            wait = f"{format_count(self.waiting_segments, 'retired segment')}, {format_size(self.waiting_bytes)}"
             lines.append(f"objects of {wait}, stay until the grace period is over: run it again then")
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
         return [*lines, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kseg.reports import Report
-from kseg.tables import Column, format_size, format_table, visible
+from kseg.tables import Column, format_count, format_size, format_table, visible
 from kseg.verification.findings import Finding
 from kseg.verification.kinds import Severity
 
@@ -96,15 +96,12 @@ class VerifyReport(Report):
         what = "records too" if self.deep else "without records"
         rate = self.bytes / self.seconds if self.seconds > 0 else 0.0
         return [
-            f"{_count(self.partitions, 'partition')}, {_count(self.segments, 'segment')}, "
-            f"{_count(self.batches, 'batch')} ({what}), {format_size(self.bytes)}",
+            f"{format_count(self.partitions, 'partition')}, {format_count(self.segments, 'segment')}, "
+            f"{format_count(self.batches, 'batch')} ({what}), {format_size(self.bytes)}",
             f"in {self.seconds:.2f} s, {format_size(int(rate))}/s: "
-            f"{counts['damage']} damaged, {_count(counts['warning'], 'warning')}, {_count(counts['info'], 'info')}",
+            f"{counts['damage']} damaged, {format_count(counts['warning'], 'warning')}, "
+            f"{format_count(counts['info'], 'info')}",
         ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
 
 
 def _detail(finding: Finding) -> str:
