@@ -59,6 +59,7 @@ class RecordDecoder:
         self._functions = BlockFunctions()
         self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
         self._places = np.empty((3, 0), np.int64)
+        self._key_bytes: float | None = None  # of a record, in what was decoded last
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
 
     def decode(
@@ -122,25 +123,36 @@ class RecordDecoder:
         table, skip = payloads.table, payloads.skip
         count, size, kind = measure_rows(table, rows.start, rows.stop, skip, payloads.starts, payloads.ends)
         room = min(size, PIECE_BYTES)
+        key_room = self._key_room(min(count, MAX_ROWS), room)
         state = np.zeros(STATE, np.int64)
         row, status = rows.start, records.PIECE_FULL
         while status == records.PIECE_FULL:
-            columns = RowBuffers(self._kinds, min(count, MAX_ROWS), room)
+            columns = RowBuffers(self._kinds, min(count, MAX_ROWS), key=key_room, value=room)
             before = state.copy()
             stop, status = columns.fill(payloads, row, rows.stop, start, end, state)
             if status < 0:  # once more, without the damaged batch: its records are in the buffers already
                 state[:] = before
                 columns.fill(payloads, row, stop, start, end, state)
             if state[FILLED]:
+                self._key_bytes = float(state[records.KEY_BYTES] / state[FILLED])
+                key_room = self._key_room(min(count, MAX_ROWS), room)
                 done = range(row, stop + 1 if status == records.PIECE_FULL else stop)
                 arrays = [self._column(name, columns, payloads, done, state, int(kind)) for name in self._kinds]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             elif status == records.PIECE_FULL:  # one record is larger than a piece should be
-                room = min(size, MAX_FIELD_BYTES)
+                room = key_room = min(size, MAX_FIELD_BYTES)
             if status < 0:
                 raise record_error(table, stop, status)
             row = stop
             state[:NEXT_RECORD] = 0
+
+    def _key_room(self, count: int, room: int) -> int:
+        """Bytes for so many keys, as long as those before; where that is too little, the piece ends earlier.
+
+        Keys are short, as a rule. Were there room for as many bytes as the payloads have, nearly all of it would have
+        to be given back, which costs a copy of the rest.
+        """
+        return room if self._key_bytes is None else min(room, int(self._key_bytes * count * 1.125) + 1024)
 
     def _offsets_only(
         self, table: t.Table, rows: range, skip: NDArray[np.bool_], start: int, end: int

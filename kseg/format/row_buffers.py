@@ -1,7 +1,7 @@
 """The Arrow buffers that one record batch is decoded into.
 
-They come from Arrow's own pool, where released ones stay warm, at the size that the payloads could need at most; what
-was not needed is given back.
+They come from Arrow's own pool, where released ones stay warm, at the size that the payloads are likely to need, or
+could need at most; what was not needed is given back.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ class _Binary:
 
 
 class RowBuffers:
-    """Buffers for `count` records whose keys and values take at most `size` bytes each; `kinds` are wanted columns."""
+    """Buffers for `count` records whose keys and values have so many bytes in all; `kinds` are wanted columns."""
 
-    def __init__(self, kinds: Mapping[str, pa.DataType], count: int, size: int) -> None:
+    def __init__(self, kinds: Mapping[str, pa.DataType], count: int, *, key: int, value: int) -> None:
         self._kinds = kinds
         self._count = count = max(count, 1)
         self._numbers: dict[str, pa.Buffer] = {}
         self.offsets = self._allocate("offset", count) if "offset" in kinds or "sequence" in kinds else _NO_NUMBERS
         self._timestamps = self._allocate("timestamp", count) if "timestamp" in kinds else _NO_NUMBERS
-        self._binaries = {name: _Binary(count, max(size, 1)) for name in ("key", "value") if name in kinds}
+        sizes = {"key": key, "value": value}
+        self._binaries = {name: _Binary(count, max(size, 1)) for name, size in sizes.items() if name in kinds}
         self._places = np.empty((2, count), np.int64) if "headers" in kinds else _NO_PLACES
 
     def _allocate(self, name: str, count: int) -> NDArray[np.int64]:

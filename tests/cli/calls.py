@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -52,3 +53,13 @@ def run(*argv: object, env: dict[str, str] | None = None, **options: Any) -> Ans
         command, capture_output=True, env=os.environ | (env or {}), timeout=120, check=False, **options
     )
     return Answer(done.returncode, done.stdout, done.stderr.decode())
+
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a program that an interrupt reaches, even where the tests run in a shell's background, which ignores it."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 
 import pytest
 
 from kseg.jobs import export as job
 from kseg.tables import cells
-from tests.cli.calls import call
+from tests.cli.calls import call, start
 from tests.exporting.lake import append, data_files, make_log, offsets, rows
 
 
@@ -144,7 +142,7 @@ def test_an_interrupt_is_quiet_and_leaves_nothing(tmp_path):
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", code, "export", str(logs), str(target)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+    process = start(command)
     assert process.stdout.readline() == b"written\n"
     assert call("export", logs, target).status == 3, "another export writes there"
     process.send_signal(signal.SIGINT)

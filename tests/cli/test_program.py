@@ -22,7 +22,7 @@ from kseg.errors import (
 )
 from kseg.tables import Column, cells, clip, format_size, format_table, format_time, visible
 from tests.builders import LogBuilder
-from tests.cli.calls import call, run
+from tests.cli.calls import call, run, start
 
 
 def test_version_and_help():
@@ -107,7 +107,7 @@ def test_an_interrupt_is_quiet(tmp_path):
     fifo = tmp_path / "leader-epoch-checkpoint"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "kseg", "dump", str(fifo)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(command)
     with fifo.open("wb"):  # opens once the other side reads, and then keeps it waiting
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
