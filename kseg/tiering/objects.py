@@ -17,7 +17,7 @@ import crc32c
 import numpy as np
 
 from kseg import durable
-from kseg.errors import OptionError, StorageError
+from kseg.errors import KsegError, OptionError, StorageError
 from kseg.log.writer_place import make_log_dir
 from kseg.storage import Entry, LocalStore, RandomFile, RateLimiter, Store, open_store
 from kseg.storage_arrow import ArrowStore
@@ -135,7 +135,7 @@ class TierObjects:
                     durable.write_all(fd, piece, temporary)
                 durable.fsync_file(fd)
             durable.rename(temporary, path)
-        except StorageError:
+        except KsegError:  # of the file, or of whoever gives the pieces
             durable.unlink(temporary, missing_ok=True)
             raise
         durable.fsync_dir(path.parent)

@@ -27,7 +27,7 @@ from kseg.tiering.marks import Mark
 from kseg.tiering.metadata_records import SegmentRecord
 from kseg.tiering.metadata_writer import NoTopic
 from kseg.tiering.objects import RetryPolicy, TierObjects
-from kseg.tiering.parts import SegmentParts, check_batches
+from kseg.tiering.parts import CheckedLog, SegmentParts
 from kseg.tiering.plan import epochs_within
 from kseg.tiering.retirement import PartitionTier, hide, retire
 from kseg.tiering.segments import RemoteSegment
@@ -107,7 +107,7 @@ class Replacer:
         entry = Entry(path.name, size, 0, False)
         segment = Segment(LocalStore(), str(item.folder), item.base_offset, {FileKind.LOG: entry})
         next_base = last.next_offset or self._log.segment(last).next_offset
-        builder = check_batches(segment, next_base)
+        builder = CheckedLog(segment, next_base).indexes
         transactions = _read(item.path(FileKind.TXN_INDEX))
         told, latest = known.get(last.name.segment_id), max(s.max_timestamp or -1 for s in item.old)
         record = SegmentRecord(
