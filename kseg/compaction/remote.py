@@ -112,6 +112,8 @@ class TierAccess:
         says that this run is dead: a bucket has no lock.
         """
         grace_ms = self.options.grace_ms
+        if isinstance(self.topic, StoppedTopic):
+            self.topic.complete(now_ms=self.now_ms)
         pending_ms = grace_ms if isinstance(self.topic, StoppedTopic) else max(grace_ms, GRACE_MS)
         sweep(where, grace_ms=grace_ms, pending_ms=pending_ms, now_ms=self.now_ms)
         if not grace_ms:  # what was announced is given up by the first sweep, and deleted by the second
