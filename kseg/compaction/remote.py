@@ -27,7 +27,7 @@ from kseg.tiering.replacement import Replacer
 from kseg.tiering.retirement import GRACE_MS, PartitionTier, sweep
 from kseg.tiering.store import TieredStore
 from kseg.tiering.tier import Tier, TierPartition
-from kseg.tiering.tier_log import TierLog, known_segments, read_tier_log
+from kseg.tiering.tier_log import TierLog, read_tier_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class TierAccess:
     def open(self, place: TierPartition) -> tuple[TierLog, PartitionTier]:
         """A partition as it is now."""
         where = PartitionTier.of(self.objects, place, self.topic)
-        known = None if self.is_archive else known_segments(where.records())
+        known = None if self.is_archive else where.records()
         return read_tier_log(self.tier, place, known), where
 
     def replacer(self, log: TierLog, where: PartitionTier, reason: str) -> Replacer:

@@ -23,8 +23,7 @@ from kseg.settings.values import Refusal, TopicSettings
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.local_files import partition_session
 from kseg.tiering.local_retention import delete_local
-from kseg.tiering.metadata_records import COPY_FINISHED
-from kseg.tiering.metadata_topic import DELETE_STARTED
+from kseg.tiering.metadata_records import COPY_FINISHED, DELETE_STARTED
 from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, StoppedTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, TierObjects, check_remote, open_tier
 from kseg.tiering.offload_partition import PartitionRun

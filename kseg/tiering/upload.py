@@ -78,11 +78,6 @@ class Uploaded:
     verified: bool
 
 
-def remote_name(record: SegmentRecord) -> RemoteName:
-    """The name that a segment's objects share."""
-    return RemoteName(record.topic, record.partition, record.topic_id, record.start_offset, record.segment_id)
-
-
 def upload_segment(task: UploadTask) -> Uploaded:
     """Check the segment, copy it, and where it was asked for read the copy back.
 
@@ -139,7 +134,7 @@ def _upload_plain(
         log_pieces: Gives the log; each piece may be overwritten by the next.
         read: Gives the other parts, once the log is there.
     """
-    name = remote_name(task.record)
+    name = task.record.name
     pieces = log_pieces if tier.takes_at_once else lambda: (bytes(piece) for piece in log_pieces())
     digests: dict[PlainPart, Digest] = {PlainPart.LOG: tier.put(name.key(PlainPart.LOG), pieces)}
     parts = read()
@@ -173,7 +168,7 @@ def check_digest(tier: TierObjects, key: str, expected: Digest) -> None:
 
 
 def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
-    options, name = task.options, remote_name(task.record)
+    options, name = task.options, task.record.name
     if task.resumed:  # a manifest says that the other objects are complete: they are about to change
         tier.delete(name.key(ChunkedPart.MANIFEST))
     cipher = None if options.public_key is None else SegmentCipher.random()
@@ -219,7 +214,7 @@ def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: Upl
 def segment_metadata(record: SegmentRecord) -> RemoteSegmentMetadata:
     """A segment's description as its manifest holds it."""
     return RemoteSegmentMetadata(
-        remote_name(record),
+        record.name,
         record.end_offset,
         record.max_timestamp_ms,
         record.broker_id,
@@ -260,7 +255,7 @@ def verify_copy(task: UploadTask) -> Uploaded:
     original = Digest()
     for piece in file_pieces(segment.path, expected_size=segment.size, room=new_room()):
         original = original.add(piece)
-    tier, name = task.options.open(), remote_name(task.record)
+    tier, name = task.options.open(), task.record.name
     if task.options.layout == "plain":
         check_digest(tier, name.key(PlainPart.LOG), original)
         for part in (PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX, PlainPart.SNAPSHOT, PlainPart.LEADER_EPOCHS):

@@ -11,8 +11,7 @@ import kseg
 from kseg.compaction.remote import RemoteOptions
 from kseg.errors import StorageError
 from kseg.settings import replicas as stopped_replicas
-from kseg.tiering.metadata_records import read_segment_records
-from kseg.tiering.metadata_topic import DELETE_FINISHED
+from kseg.tiering.metadata_records import DELETE_FINISHED, read_segment_records
 from tests.faults.disk import each_fault
 from tests.log.written import START, bases
 from tests.tiering.cluster import ENABLED, METADATA, NOW, QUICK, make_cluster, rows, run
