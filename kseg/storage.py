@@ -28,6 +28,7 @@ from kseg.os_errors import storage_errors
 
 Writable = memoryview | bytearray | NDArray[np.uint8]
 
+_SECRETS = re.compile(r"key|secret|token|password|signature|credential|\bsig\b", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -246,6 +247,19 @@ class LocalStore:
         return str(Path(path, *names))
 
 
+def check_remote(uri: str) -> str:
+    """Refuse a URI with a user name or password in it: reports, journals, errors and Spark's pages would show it."""
+    parts = urllib.parse.urlsplit(uri) if "://" in uri else urllib.parse.SplitResult("", "", uri, "", "")
+    user, at, _ = parts.netloc.rpartition("@")
+    is_secret = any(_SECRETS.search(name) for name in urllib.parse.parse_qs(parts.query, keep_blank_values=True))
+    if is_secret or (at and (":" in user or parts.scheme.startswith("s3"))):  # abfs://container@account is none
+        raise OptionError(
+            f"the {parts.scheme}:// URI holds credentials, which plans and logs would show",
+            hint="give them by the environment or a profile of the store",
+        )
+    return uri
+
+
 def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
     """Choose the store for a path or URI; return it with the path to give it."""
     text = os.fspath(path_or_uri)
@@ -257,6 +271,7 @@ def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
         if parts.netloc not in ("", "localhost"):
             raise OptionError(f"{text}: a file URI names no host; write file:///path")
         return LocalStore(), urllib.parse.unquote(parts.path)
+    check_remote(text)
     from kseg.storage_arrow import open_arrow_store
     from kseg.storage_retry import RetryingStore
 

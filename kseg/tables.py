@@ -29,6 +29,16 @@ class Column:
     droppable: int = 0
 
 
+SEGMENT_COLUMNS: Final = (
+    Column("TOPIC", at_least=12),
+    Column("PART", right=True),
+    Column("BASE", right=True),
+    Column("NEXT", right=True),
+    Column("SIZE", right=True),
+)
+"""What a table of segments begins with."""
+
+
 def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> list[str]:
     """Lay out a table in at most `width` characters a line: cut text, then leave columns out, then cut lines."""
     body = [[_cell(value) for value in row] for row in rows]

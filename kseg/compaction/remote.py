@@ -27,7 +27,7 @@ from kseg.tiering.replacement import Replacer
 from kseg.tiering.retirement import GRACE_MS, PartitionTier, sweep
 from kseg.tiering.store import TieredStore
 from kseg.tiering.tier import Tier, TierPartition
-from kseg.tiering.tier_log import TierLog, known_segments, read_tier_log
+from kseg.tiering.tier_log import TierLog, read_tier_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class TierAccess:
     def open(self, place: TierPartition) -> tuple[TierLog, PartitionTier]:
         """A partition as it is now."""
         where = PartitionTier.of(self.objects, place, self.topic)
-        known = None if self.is_archive else known_segments(where.records())
+        known = None if self.is_archive else where.records()
         return read_tier_log(self.tier, place, known), where
 
     def replacer(self, log: TierLog, where: PartitionTier, reason: str) -> Replacer:
@@ -112,6 +112,8 @@ class TierAccess:
         says that this run is dead: a bucket has no lock.
         """
         grace_ms = self.options.grace_ms
+        if isinstance(self.topic, StoppedTopic):
+            self.topic.complete(now_ms=self.now_ms)
         pending_ms = grace_ms if isinstance(self.topic, StoppedTopic) else max(grace_ms, GRACE_MS)
         sweep(where, grace_ms=grace_ms, pending_ms=pending_ms, now_ms=self.now_ms)
         if not grace_ms:  # what was announced is given up by the first sweep, and deleted by the second

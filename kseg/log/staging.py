@@ -54,6 +54,26 @@ def _remove(folder: Path) -> None:
     durable.remove_dir(folder)
 
 
+def write_side_file(directory: Path, name: str, data: bytes) -> None:
+    """Put a file into the hidden folder, durably, in the place of one that is there."""
+    side = directory / SIDE_DIR
+    durable.make_dir(side, exist_ok=True)
+    durable.publish(side / name, data)
+    durable.fsync_dir(directory)
+
+
+def drop_side_file(directory: Path, name: str) -> None:
+    """Take a file out of the hidden folder, and the folder away if nothing else is in it."""
+    side = directory / SIDE_DIR
+    if not side.is_dir():
+        return
+    durable.unlink(side / name, missing_ok=True)
+    try:
+        durable.remove_dir(side)
+    except StorageError:  # something else is in it
+        durable.fsync_dir(side)
+
+
 def write_nonce(folder: Path) -> bytes:
     """Leave a secret in a folder, by which a task can prove that it sees the same folder."""
     nonce = secrets.token_bytes(16)

@@ -197,6 +197,7 @@ class _Job:
 
     def apply(self) -> None:
         """Append the records, a partition of `__consumer_offsets` at a time."""
+        self.replicas.complete(now_ms=self.now_ms)
         by_partition: dict[int, list[OffsetEntry]] = {}
         for planned in self.done:
             by_partition.setdefault(planned.coordinator, []).append(planned.entry)

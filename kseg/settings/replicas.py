@@ -1,6 +1,7 @@
 """Write to an internal topic of a stopped cluster: a record goes to all replicas of its partition, or nowhere.
 
-A record in one replica of three is truncated away when the cluster starts.
+A record in one replica of three is truncated away when the cluster starts. A run that dies between two replicas is
+completed by the next one (`kseg.settings.replica_journal`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,12 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from kseg.errors import JobError
-from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.log.partition import Log, open_log
 from kseg.log.writer import append_to
+from kseg.settings import replica_journal
+from kseg.settings.replica_journal import epochs_below, plan_completion
 from kseg.settings.source import SettingsSource
 from kseg.types import TopicPartition
-
-
-def epochs_below(log: Log, offset: int) -> tuple[EpochStart, ...]:
-    """The leader epochs that begin below an offset; one that begins at the log's end is of a write that died."""
-    return LeaderEpochs(tuple(log.leader_epochs())).truncate_from_end(offset).entries
 
 
 class StoppedReplicas:
@@ -50,7 +47,9 @@ class StoppedReplicas:
         missing = self._source.check_replicas(TopicPartition(self.topic, number), replicas, this_replica_only=False)
         if missing is not None:
             return f"{missing}; a record in some replicas only would be truncated away"
-        return self._differences([open_log(log.directory) for log in replicas])
+        now = _opened(replicas)
+        reason = self._differences(now)
+        return None if reason is None or plan_completion(now) is not None else reason
 
     def _differences(self, replicas: Sequence[Log]) -> str | None:
         """Why replicas are not the same log: one of them would be truncated to another when the cluster starts."""
@@ -60,27 +59,51 @@ class StoppedReplicas:
         places = ", ".join(f"{log.directory} ends at {log.end_offset}" for log in replicas)
         return f"replicas of {self.topic} differ ({places}): start the cluster, let it catch up, and stop it again"
 
-    def groups(self) -> list[list[Log]]:
-        """The replicas of each partition."""
-        return list(self._replicas.values())
+    def complete(self, *, now_ms: int) -> None:
+        """Append to replicas what a run that died has appended to others of them only."""
+        for number in self._replicas:
+            self._complete(number, now_ms)
+
+    def _complete(self, number: int, now_ms: int) -> None:
+        replicas = _opened(self._replicas[number])
+        if not any(replica_journal.has_journal(log.directory) for log in replicas):
+            return
+        if self._differences(replicas) is not None:
+            plans = plan_completion(replicas)
+            if plans is None:  # who checks them next says so
+                return
+            for log, tail in plans:
+                with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
+                    for header, rows in tail:
+                        writer.append(rows, leader_epoch=header.leader_epoch)
+        for log in replicas:
+            replica_journal.end(log.directory)
 
     def open(self, number: int) -> Log:
-        """A partition as it is now; all its replicas are alike."""
-        return open_log(self._replicas[number][0].directory)
+        """A partition as it is now: all its replicas are alike, or will be once they are completed."""
+        return max(_opened(self._replicas[number]), key=lambda log: log.end_offset)
 
-    def append(self, number: int, rows: pa.Table, *, now_ms: int, hint: str | None = None) -> None:
+    def append(self, number: int, rows: pa.Table, *, now_ms: int) -> None:
         """Append rows to all replicas of a partition; they are durable when this returns.
 
-        Args:
-            hint: What to do where replicas differ.
-
         Raises:
-            JobError: The replicas differ: an earlier append has reached some of them only.
+            JobError: The replicas differ, and not because a run that died has reached some of them only.
         """
+        self._complete(number, now_ms)
         replicas = self._replicas[number]
-        reason = self._differences([open_log(log.directory) for log in replicas])
+        reason = self._differences(_opened(replicas))
         if reason is not None:
-            raise JobError(reason, hint=hint)
+            raise JobError(reason)
+        journal = replicas[0].directory if len(replicas) > 1 and rows.num_rows else None
+        if journal is not None:
+            replica_journal.begin(journal, rows)
         for log in replicas:
             with append_to(log.directory, clock=lambda: now_ms / 1000) as writer:
                 writer.append(rows)
+        if journal is not None:
+            replica_journal.end(journal)
+
+
+def _opened(replicas: Iterable[Log]) -> list[Log]:
+    """The same logs, as they are now."""
+    return [open_log(log.directory) for log in replicas]

@@ -22,8 +22,15 @@ from kseg.tiering.fsck_report import Finding, FsckReport, Kind
 from kseg.tiering.layout import COMMIT_PARTS, ChunkedPart, kept_manifest
 from kseg.tiering.listing import RemoteObjects, group_objects, read_mark
 from kseg.tiering.marks import Mark, is_mark
-from kseg.tiering.metadata_records import TOPIC, metadata_partition
-from kseg.tiering.metadata_topic import DELETE_FINISHED, DELETE_STARTED, STARTED, KnownSegment, read_metadata
+from kseg.tiering.metadata_records import (
+    COPY_STARTED,
+    DELETE_FINISHED,
+    DELETE_STARTED,
+    TOPIC,
+    SegmentRecord,
+    metadata_partition,
+)
+from kseg.tiering.metadata_topic import read_metadata
 from kseg.tiering.objects import RetryPolicy, StoredObject, TierObjects, open_tier
 
 PathLike = str | os.PathLike[str]
@@ -35,7 +42,7 @@ class Metadata:
     """What the cluster's metadata says of the tier, as far as the given directories hold it."""
 
     def __init__(self, directories: Sequence[PathLike], partitions: int | None) -> None:
-        self._known: dict[tuple[str, int], dict[str, KnownSegment]] = {}
+        self._known: dict[tuple[str, int], dict[str, SegmentRecord]] = {}
         self._numbers: set[int] = set()
         self.partitions = partitions
         for directory in directories:
@@ -51,13 +58,13 @@ class Metadata:
         if not self._numbers:
             raise OptionError(f"no {TOPIC} in {', '.join(os.fspath(place) for place in directories)}")
 
-    def of(self, topic_id: str, partition: int) -> Mapping[str, KnownSegment] | None:
+    def of(self, topic_id: str, partition: int) -> Mapping[str, SegmentRecord] | None:
         """What is said of a partition; None where the directories cannot tell."""
         if self.partitions is not None and metadata_partition(topic_id, partition, self.partitions) in self._numbers:
             return self._known.get((topic_id, partition), {})
         return self._known.get((topic_id, partition))
 
-    def all(self) -> Iterator[KnownSegment]:
+    def all(self) -> Iterator[SegmentRecord]:
         """Everything that is said."""
         for segments in self._known.values():
             yield from segments.values()
@@ -168,7 +175,7 @@ def _incomplete(groups: Iterable[RemoteObjects], metadata: Metadata | None, kept
         parts = ", ".join(part.value for part in group.missing)
         told = None if metadata is None else metadata.of(group.name.topic_id, group.name.partition)
         known = None if told is None else told.get(group.name.segment_id)
-        if known is not None and known.state == STARTED:
+        if known is not None and known.state == COPY_STARTED:
             continue  # the metadata tells more of it
         if group.missing == (ChunkedPart.MANIFEST,) and group.key(ChunkedPart.MANIFEST) in kept:
             yield _finding(Kind.MISSING, group, f"no {parts}, but a copy that 'kseg rewrap' kept: run that again")
@@ -245,7 +252,7 @@ def _against_metadata(groups: Sequence[RemoteObjects], metadata: Metadata) -> It
             yield _finding(Kind.ORPHAN, group, "the metadata does not know it")
         elif known is not None and known.state == DELETE_FINISHED:
             yield _finding(Kind.ORPHAN, group, "the metadata says that it was deleted")
-        elif known is not None and known.state == STARTED:
+        elif known is not None and known.state == COPY_STARTED:
             yield _finding(Kind.UNFINISHED, group, "the metadata says that its copy was begun and did not end")
     for known in metadata.all():
         if known.is_finished and known.name.segment_id not in there:

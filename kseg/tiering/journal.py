@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from kseg import durable
-from kseg.errors import LogError, OptionError, StorageError
+from kseg.errors import LogError, OptionError
 from kseg.log.metadata import is_uuid
 from kseg.log.names import SIDE_DIR
+from kseg.log.staging import drop_side_file, write_side_file
 from kseg.os_errors import storage_errors
 
 FILE: Final = "offload.json"
@@ -42,8 +42,8 @@ class Journal:
             OptionError: It went to another tier, or in another layout.
             LogError: The file is broken.
         """
-        self._side = directory / SIDE_DIR
-        self._path = self._side / FILE
+        self._directory = directory
+        self._path = directory / SIDE_DIR / FILE
         self._head = {"version": VERSION, "remote": remote, "layout": layout}
         self._uploads = {upload.base_offset: upload for upload in self._read()}
 
@@ -89,30 +89,11 @@ class Journal:
             self._write()
 
     def _write(self) -> None:
-        if self._uploads:
-            durable.make_dir(self._side, exist_ok=True)
-            uploads = [asdict(self._uploads[base]) for base in sorted(self._uploads)]
-            durable.publish(self._path, json.dumps({**self._head, "uploads": uploads}).encode())
-            durable.fsync_dir(self._side.parent)
+        if not self._uploads:
+            drop_side_file(self._directory, FILE)
             return
-        durable.unlink(self._path, missing_ok=True)
-        try:
-            durable.remove_dir(self._side)
-        except StorageError:  # something else is in it
-            durable.fsync_dir(self._side)
-
-
-def begun_uploads(directories: Iterable[str]) -> frozenset[str]:
-    """Ids of the uploads that stand in the journals of partitions, whatever tier they went to; none of broken ones."""
-    found: set[str] = set()
-    for directory in directories:
-        path = Path(directory) / SIDE_DIR / FILE
-        try:
-            uploads = json.loads(path.read_bytes()[:MAX_BYTES])["uploads"] if path.exists() else []
-            found |= {upload.segment_id for upload in (Upload(**fields) for fields in uploads) if _is_sound(upload)}
-        except (OSError, ValueError, KeyError, TypeError):  # whoever opens the journal to use it tells this
-            continue
-    return frozenset(found)
+        uploads = [asdict(self._uploads[base]) for base in sorted(self._uploads)]
+        write_side_file(self._directory, FILE, json.dumps({**self._head, "uploads": uploads}).encode())
 
 
 def _is_sound(upload: Upload) -> bool:

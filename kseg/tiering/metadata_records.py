@@ -20,15 +20,27 @@ from kseg.internal.remote_log_metadata import RECORDS, TOPIC, decode
 from kseg.internal.values import from_base64, to_base64
 from kseg.log.partition import Log
 from kseg.native.hash import fill_murmur2
+from kseg.tiering.layout import RemoteName
 
 COPY_STARTED: Final = 0
 COPY_FINISHED: Final = 1
+DELETE_STARTED: Final = 2
+DELETE_FINISHED: Final = 3
 _SEGMENT_RECORD: Final = 0
 _UPDATE_RECORD: Final = 1
 _VERSION: Final = 0
 _MASK32: Final = 0xFFFFFFFF
 
-__all__ = ["COPY_FINISHED", "COPY_STARTED", "TOPIC", "SegmentRecord", "metadata_partition", "read_segment_records"]
+__all__ = [
+    "COPY_FINISHED",
+    "COPY_STARTED",
+    "DELETE_FINISHED",
+    "DELETE_STARTED",
+    "TOPIC",
+    "SegmentRecord",
+    "metadata_partition",
+    "read_segment_records",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,16 @@ class SegmentRecord:
     txn_index_empty: bool = False
     custom: bytes | None = None
     state: int = COPY_STARTED
+
+    @property
+    def name(self) -> RemoteName:
+        """The name that the segment's objects share."""
+        return RemoteName(self.topic, self.partition, self.topic_id, self.start_offset, self.segment_id)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the copy is complete and nobody has begun to delete it."""
+        return self.state == COPY_FINISHED
 
     def _id(self) -> dict[str, Any]:
         partition = {"name": self.topic, "id": self.topic_id, "partition": self.partition}
@@ -128,25 +150,29 @@ def read_segment_records(log: Log) -> dict[str, SegmentRecord]:
 
 
 def fold_records(values: Iterable[bytes | None]) -> dict[str, SegmentRecord]:
-    """The segments that records tell of; an update whose description was never seen is dropped, as a broker does."""
+    """The segments that records tell of, by their ids."""
     found: dict[str, SegmentRecord] = {}
     for value in values:
         decoded = decode(None, value)
-        if decoded["type"] in (UNKNOWN, TOMBSTONE) or decoded["typeId"] not in (_SEGMENT_RECORD, _UPDATE_RECORD):
-            continue
-        fields = decoded["value"]
-        segment_id = fields["remoteLogSegmentId"]["id"]
-        if decoded["typeId"] == _SEGMENT_RECORD:
-            found[segment_id] = _described(fields)
-        elif segment_id in found:
-            custom = fields["customMetadata"]
-            found[segment_id] = replace(
-                found[segment_id],
-                state=fields["remoteLogSegmentState"],
-                event_timestamp_ms=fields["eventTimestampMs"],
-                custom=found[segment_id].custom if custom is None else from_base64(custom),
-            )
+        if decoded["type"] not in (UNKNOWN, TOMBSTONE) and decoded["typeId"] in (_SEGMENT_RECORD, _UPDATE_RECORD):
+            apply_record(found, decoded)
     return found
+
+
+def apply_record(segments: dict[str, SegmentRecord], decoded: Mapping[str, Any]) -> None:
+    """Take a description or an update; an update whose description was never seen is dropped, as a broker does."""
+    fields = decoded["value"]
+    segment_id = fields["remoteLogSegmentId"]["id"]
+    if decoded["typeId"] == _SEGMENT_RECORD:
+        segments[segment_id] = _described(fields)
+    elif segment_id in segments:
+        custom = fields["customMetadata"]
+        segments[segment_id] = replace(
+            segments[segment_id],
+            state=fields["remoteLogSegmentState"],
+            event_timestamp_ms=fields["eventTimestampMs"],
+            custom=segments[segment_id].custom if custom is None else from_base64(custom),
+        )
 
 
 def _described(fields: Mapping[str, Any]) -> SegmentRecord:
@@ -163,8 +189,8 @@ def _described(fields: Mapping[str, Any]) -> SegmentRecord:
         fields["brokerId"],
         fields["eventTimestampMs"],
         fields["segmentSizeInBytes"],
-        tuple(EpochStart(entry["leaderEpoch"], entry["offset"]) for entry in fields["segmentLeaderEpochs"]),
-        fields.get("txnIndexEmpty", False),
+        tuple(sorted(EpochStart(entry["leaderEpoch"], entry["offset"]) for entry in fields["segmentLeaderEpochs"])),
+        bool(fields.get("txnIndexEmpty", False)),
         None if custom is None else from_base64(custom),
         fields["remoteLogSegmentState"],
     )

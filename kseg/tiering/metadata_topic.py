@@ -8,38 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kseg.errors import KsegError, OptionError
-from kseg.index.epoch import EpochStart
 from kseg.internal.remote_log_metadata import TOPIC, decode
 from kseg.log.names import DirKind, FileKind, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
 from kseg.storage import Store
-from kseg.tiering.layout import RemoteName
+from kseg.tiering.metadata_records import DELETE_STARTED, SegmentRecord, apply_record
 
-STARTED: Final = 0
-FINISHED: Final = 1
-DELETE_STARTED: Final = 2
-DELETE_FINISHED: Final = 3
 _KEPT_IMAGES: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSegment:
-    """The last that was said of a segment; `state` is Kafka's number."""
-
-    name: RemoteName
-    end_offset: int
-    max_timestamp_ms: int
-    size: int
-    leader_epochs: tuple[EpochStart, ...]
-    event_timestamp_ms: int
-    state: int
-    txn_index_empty: bool
-    broker_id: int
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the copy is complete and nobody has begun to delete it."""
-        return self.state == FINISHED
 
 
 Partition = tuple[str, int]
@@ -49,9 +24,9 @@ Partition = tuple[str, int]
 class MetadataImage:
     """All that the topic says, by topic id and partition, then by segment id."""
 
-    partitions: Mapping[Partition, Mapping[str, KnownSegment]] = field(default_factory=dict)
+    partitions: Mapping[Partition, Mapping[str, SegmentRecord]] = field(default_factory=dict)
 
-    def of(self, topic_id: str, partition: int) -> Mapping[str, KnownSegment] | None:
+    def of(self, topic_id: str, partition: int) -> Mapping[str, SegmentRecord] | None:
         """The segments of a partition; None where nothing was ever said of it."""
         return self.partitions.get((topic_id, partition))
 
@@ -88,8 +63,8 @@ def _directories(store: Store, log_dir: str) -> Iterator[str]:
                 yield directory
 
 
-def _replay(logs: list[Log]) -> dict[Partition, dict[str, KnownSegment]]:
-    partitions: dict[Partition, dict[str, KnownSegment]] = {}
+def _replay(logs: list[Log]) -> dict[Partition, dict[str, SegmentRecord]]:
+    partitions: dict[Partition, dict[str, SegmentRecord]] = {}
     for log in logs:
         # a record behind the high watermark may be lost again, but is all that is known of a segment that may be gone
         for batch in log.read(columns=["offset", "key", "value"], read_past_high_watermark=True):
@@ -102,7 +77,7 @@ def _replay(logs: list[Log]) -> dict[Partition, dict[str, KnownSegment]]:
     return partitions
 
 
-def _apply(partitions: dict[Partition, dict[str, KnownSegment]], record: Mapping[str, Any]) -> None:
+def _apply(partitions: dict[Partition, dict[str, SegmentRecord]], record: Mapping[str, Any]) -> None:
     value, kind = record.get("value"), record.get("typeId")
     if not isinstance(value, dict):
         return  # a tombstone, or a type that is not known yet
@@ -113,24 +88,4 @@ def _apply(partitions: dict[Partition, dict[str, KnownSegment]], record: Mapping
             segments[segment_id] = replace(known, state=DELETE_STARTED)
     elif kind in (0, 1):
         place = value["remoteLogSegmentId"]["topicIdPartition"]
-        segments = partitions.setdefault((place["id"], place["partition"]), {})
-        segment_id = value["remoteLogSegmentId"]["id"]
-        if kind == 0:
-            segments[segment_id] = _known(place, segment_id, value)
-        elif segment_id in segments:
-            state, event = value["remoteLogSegmentState"], value["eventTimestampMs"]
-            segments[segment_id] = replace(segments[segment_id], state=state, event_timestamp_ms=event)
-
-
-def _known(place: Mapping[str, Any], segment_id: str, value: Mapping[str, Any]) -> KnownSegment:
-    return KnownSegment(
-        RemoteName(place["name"], place["partition"], place["id"], value["startOffset"], segment_id),
-        value["endOffset"],
-        value["maxTimestampMs"],
-        value["segmentSizeInBytes"],
-        tuple(sorted(EpochStart(each["leaderEpoch"], each["offset"]) for each in value["segmentLeaderEpochs"])),
-        value["eventTimestampMs"],
-        value["remoteLogSegmentState"],
-        bool(value.get("txnIndexEmpty", False)),
-        value["brokerId"],
-    )
+        apply_record(partitions.setdefault((place["id"], place["partition"]), {}), record)

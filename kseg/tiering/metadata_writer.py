@@ -17,7 +17,6 @@ from kseg.settings.replicas import StoppedReplicas
 from kseg.settings.select import PathLike, Selection
 from kseg.settings.source import SettingsSource
 from kseg.tiering.metadata_records import TOPIC, SegmentRecord, fold_records, metadata_partition, read_segment_records
-from kseg.tiering.metadata_replicas import complete_replicas
 
 _SECONDS: Final = 30.0
 
@@ -78,11 +77,9 @@ class StoppedTopic:
         assert self._replicas.partitions is not None
         return metadata_partition(topic_id, partition, self._replicas.partitions)
 
-    def complete(self, own: frozenset[str], *, now_ms: int) -> None:
-        """Append to replicas what an earlier run, whose uploads are `own`, has written to others of them only."""
-        for replicas in self._replicas.groups():
-            if own and len(replicas) > 1:
-                complete_replicas(replicas, own, now_ms=now_ms)
+    def complete(self, *, now_ms: int) -> None:
+        """Append to replicas what a run that died has appended to others of them only."""
+        self._replicas.complete(now_ms=now_ms)
 
     def segments(self, topic_id: str, partition: int) -> dict[str, SegmentRecord]:
         """See MetadataTopic."""
@@ -94,8 +91,7 @@ class StoppedTopic:
         rows = pa.table(
             {"value": pa.array(values, pa.binary()), "timestamp": pa.array([now_ms] * len(values), pa.int64())}
         )
-        hint = "run this again: an offload completes what is its own"
-        self._replicas.append(self._number(topic_id, partition), rows, now_ms=now_ms, hint=hint)
+        self._replicas.append(self._number(topic_id, partition), rows, now_ms=now_ms)
 
 
 class LiveTopic:

@@ -6,7 +6,6 @@ publish what a writer that died had sent so far.
 
 from __future__ import annotations
 
-import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,16 +16,15 @@ import crc32c
 import numpy as np
 
 from kseg import durable
-from kseg.errors import OptionError, StorageError
+from kseg.errors import KsegError, StorageError
 from kseg.log.writer_place import make_log_dir
-from kseg.storage import Entry, LocalStore, RandomFile, RateLimiter, Store, open_store
+from kseg.storage import Entry, LocalStore, RandomFile, RateLimiter, Store, check_remote, open_store
 from kseg.storage_arrow import ArrowStore
 from kseg.storage_retry import RetryingStore, RetryPolicy
 
 __all__ = ["Digest", "RetryPolicy", "StoredObject", "TierObjects", "check_remote", "file_pieces", "open_tier"]
 
 PIECE_BYTES: Final = 4 << 20
-_SECRET_OPTIONS: Final = frozenset({"access_key", "secret_key", "session_token", "password", "token", "key", "secret"})
 
 Pieces = Callable[[], Iterable[bytes | bytearray | memoryview]]
 """Gives the bytes of an object from the start, anew for each attempt."""
@@ -51,18 +49,6 @@ class Digest:
     def add(self, piece: bytes | bytearray | memoryview) -> Digest:
         """The digest with more bytes behind."""
         return Digest(self.size + len(piece), int(crc32c.crc32c(piece, self.crc)))
-
-
-def check_remote(uri: str) -> str:
-    """Refuse a URI with a user name or password in it: it would be seen in reports, journals and Spark's pages."""
-    parts = urllib.parse.urlsplit(uri)
-    user, at, _ = parts.netloc.rpartition("@")
-    named = _SECRET_OPTIONS & urllib.parse.parse_qs(parts.query).keys()
-    if named or (at and (":" in user or parts.scheme.startswith("s3"))):  # abfs://container@account is none
-        raise OptionError(
-            f"the {parts.scheme}:// URI holds credentials", hint="give them by the environment or a profile"
-        )
-    return uri
 
 
 class TierObjects:
@@ -135,7 +121,7 @@ class TierObjects:
                     durable.write_all(fd, piece, temporary)
                 durable.fsync_file(fd)
             durable.rename(temporary, path)
-        except StorageError:
+        except KsegError:  # of the file, or of whoever gives the pieces
             durable.unlink(temporary, missing_ok=True)
             raise
         durable.fsync_dir(path.parent)
@@ -229,7 +215,7 @@ def new_room(size: int = PIECE_BYTES) -> memoryview:
 
 def open_tier(uri: str, *, max_bytes_per_second: float | None = None, retry: RetryPolicy | None = None) -> TierObjects:
     """Open the tier at a URI or a local path."""
-    store, root = open_store(check_remote(uri))
+    store, root = open_store(uri)
     return TierObjects(store, root, retry=retry, limiter=RateLimiter(max_bytes_per_second))
 
 

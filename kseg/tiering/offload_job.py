@@ -19,7 +19,6 @@ from kseg.runner import run_tasks
 from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.settings.values import Refusal
 from kseg.tiering.crypto import KeyRing
-from kseg.tiering.journal import begun_uploads
 from kseg.tiering.layout import LAYOUTS, Layout
 from kseg.tiering.local_files import partition_session
 from kseg.tiering.local_retention import delete_local
@@ -130,7 +129,7 @@ def offload(
         for parent in () if dry_run else sorted({str(Path(log.directory).parent) for log in chosen.logs}):
             stack.enter_context(DirLock(parent))
         if isinstance(topic, StoppedTopic) and not dry_run:
-            topic.complete(begun_uploads(log.directory for log in chosen.logs), now_ms=now_ms)
+            topic.complete(now_ms=now_ms)
         job.run(stack)
     return job.report(time.monotonic() - began)
 

@@ -22,7 +22,7 @@ from kseg.tiering.metadata_writer import MetadataTopic, NoTopic
 from kseg.tiering.objects import TierObjects
 from kseg.tiering.offload_report import OffloadedSegment, PartitionOffload
 from kseg.tiering.plan import epochs_within, plan_offload
-from kseg.tiering.upload import TierOptions, Uploaded, UploadTask, remote_name
+from kseg.tiering.upload import TierOptions, Uploaded, UploadTask
 
 
 class PartitionRun:
@@ -166,7 +166,7 @@ class PartitionRun:
         if isinstance(found, KsegError):
             raise found
         if found.manifest is not None:
-            key = remote_name(found.record).key(ChunkedPart.MANIFEST)
+            key = found.record.name.key(ChunkedPart.MANIFEST)
             tier.put_bytes(key, found.manifest)
             if self._verify and tier.read(key) != found.manifest:
                 raise LogError("the manifest that was read back is another", path=tier.path(key))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kseg.errors import IndexFileError, LogError
+from kseg.errors import IndexFileError, LogError, StorageError
 from kseg.index.build import IndexBuilder
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.producer import parse_columns
@@ -45,14 +45,66 @@ def find_segment(log: Log, base_offset: int) -> Segment:
     raise LogError("the segment is gone", path=log.directory, offset=base_offset)
 
 
-def read_parts(log: Log, segment: Segment, next_base: int) -> SegmentParts:
-    """Check every batch of a sealed segment, and gather what goes to the tier with it.
+class CheckedLog:
+    """A sealed segment whose every batch is checked while its bytes go by.
+
+    Args:
+        next_base: Where the segment behind begins.
+        piece_bytes: About how many bytes go by at a time.
+    """
+
+    def __init__(self, segment: Segment, next_base: int, piece_bytes: int = CACHED_BYTES) -> None:
+        self.segment = segment
+        self.next_base = next_base
+        self._piece_bytes = piece_bytes
+        self._builder: IndexBuilder | None = None
+
+    @property
+    def indexes(self) -> IndexBuilder:
+        """The indexes that the segment ought to have; known once all pieces were taken."""
+        if self._builder is None:
+            for _ in self.pieces():
+                pass
+        assert self._builder is not None
+        return self._builder
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The segment's bytes, whole batches at a time; each piece is overwritten when the next is asked for.
+
+        Raises:
+            FormatError: A batch is damaged; what was given before is sound.
+            LogError: The segment holds offsets of the next one.
+        """
+        segment = self.segment
+        builder = IndexBuilder(segment.base_offset)
+        last = segment.base_offset - 1
+        with segment.open() as file:
+            if file.size != segment.size:
+                raise StorageError(f"{file.size} bytes, {segment.size} were expected", path=segment.path)
+            was_cached = file.is_cached(0, file.size)
+            walk = segment.walk(file, check=True, chunk_bytes=self._piece_bytes)
+            for chunk in walk:
+                last = check_order(chunk, segment.base_offset, last, segment.path)
+                start = int(chunk.table[t.POSITION, 0])
+                builder.add(chunk.table, chunk.rows, start)
+                yield chunk.data[start - chunk.file_position : builder.size - chunk.file_position].data
+                if not was_cached:  # a broker's page cache survives
+                    file.drop_cache(start, builder.size)
+            walk.raise_if_torn()
+        if last >= self.next_base:
+            raise LogError(f"holds offset {last}, and the next segment begins at {self.next_base}", path=segment.path)
+        builder.finish()
+        self._builder = builder
+
+
+def read_parts(log: Log, checked: CheckedLog) -> SegmentParts:
+    """Gather what goes to the tier with a segment; its batches are checked, unless they were.
 
     Raises:
         FormatError: A batch is damaged.
         LogError: The segment holds offsets of the next one.
     """
-    builder = check_batches(segment, next_base)
+    builder, segment, next_base = checked.indexes, checked.segment, checked.next_base
     offset_index, time_index = segment.offset_index, segment.time_index
     if segment.needs_rebuild or offset_index.check(log_size=segment.size, next_offset=next_base):
         offset_index, time_index = builder.offset_index, builder.time_index
@@ -66,27 +118,6 @@ def read_parts(log: Log, segment: Segment, next_base: int) -> SegmentParts:
         _snapshot(log, next_base),
         epochs.to_bytes(),
     )
-
-
-def check_batches(segment: Segment, next_base: int) -> IndexBuilder:
-    """Check every batch of a segment, and give the indexes that it ought to have.
-
-    Raises:
-        FormatError: A batch is damaged.
-        LogError: The segment holds offsets of the next one.
-    """
-    builder = IndexBuilder(segment.base_offset)
-    last = segment.base_offset - 1
-    with segment.open() as file:
-        walk = segment.walk(file, check=True, chunk_bytes=CACHED_BYTES)
-        for chunk in walk:
-            last = check_order(chunk, segment.base_offset, last, segment.path)
-            builder.add(chunk.table, chunk.rows, int(chunk.table[t.POSITION, 0]))
-        walk.raise_if_torn()
-    if last >= next_base:
-        raise LogError(f"holds offset {last}, and the next segment begins at {next_base}", path=segment.path)
-    builder.finish()
-    return builder
 
 
 def _txn_index(segments: Sequence[Segment], segment: Segment, next_base: int) -> bytes | None:

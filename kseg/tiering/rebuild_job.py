@@ -17,10 +17,11 @@ from kseg.progress import SILENT, Progress
 from kseg.runner import run_tasks
 from kseg.settings.values import Refusal
 from kseg.storage import LocalStore
+from kseg.tables import format_count
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.fsck_checks import SegmentCheck
 from kseg.tiering.layout import PlainPart
-from kseg.tiering.listing import RemoteObjects, group_objects
+from kseg.tiering.listing import RemoteObjects, group_objects, read_manifest
 from kseg.tiering.metadata_records import COPY_FINISHED, TOPIC, SegmentRecord, metadata_partition
 from kseg.tiering.metadata_writer import StoppedTopic
 from kseg.tiering.objects import RetryPolicy, check_remote, open_tier
@@ -196,7 +197,7 @@ class _Job:
         self, place: TierPartition, known: Mapping[str, SegmentRecord]
     ) -> tuple[RebuildPlan, list[SegmentRecord]]:
         """The segments of a partition to tell of, and their records."""
-        every = self.tier.segments(place)
+        every = self._segments(place)
         listed = [segment for segment in every if not segment.is_retired]
         found = {s.name.segment_id: s for s in listed if s.name.segment_id in self._groups}
         new = [segment_id for segment_id in found if segment_id not in known]
@@ -227,6 +228,34 @@ class _Job:
         retired = (segment.name.segment_id for segment in every if segment.is_retired)
         plan.passed_over.update((segment_id, "it is retired") for segment_id in retired if segment_id not in known)
         return plan, [self._record(segment, inspected[segment.name.segment_id]) for segment in plan.segments]
+
+    def _segments(self, place: TierPartition) -> list[RemoteSegment]:
+        """The complete uploads of a partition.
+
+        Raises:
+            LogError: Manifests cannot be read; a refusal names each. What such a manifest describes nobody knows, and a
+                broker that is told of the rest alone passes over its offsets for good, or moves the log start up.
+        """
+        try:
+            return self.tier.segments(place)
+        except FormatError:
+            tier, broken = open_tier(self.tier.uri, retry=self.retry), list[Refusal]()
+            for group in self._groups.values():
+                name = group.name
+                if (name.topic_id, name.partition) != (place.place.topic_id, place.place.partition):
+                    continue
+                try:
+                    read_manifest(tier, group)
+                except FormatError as error:
+                    broken.append(Refusal(f"segment {name.segment_id}", str(error), is_damage=True))
+            if not broken:  # a mark of retired segments, then
+                raise
+            self.refusals += broken
+            raise LogError(
+                f"{format_count(len(broken), 'manifest')} cannot be read, so the cluster was told of no segment here",
+                path=place.directory,
+                hint="put them back from a copy of the tier; or move them away: their offsets are lost then",
+            ) from None
 
     def _log_start(self, place: TierPartition) -> int:
         """Where brokers say that the log starts; what lies before they delete from the tier."""

@@ -27,12 +27,12 @@ from kseg.tiering.marks import Mark
 from kseg.tiering.metadata_records import SegmentRecord
 from kseg.tiering.metadata_writer import NoTopic
 from kseg.tiering.objects import RetryPolicy, TierObjects
-from kseg.tiering.parts import SegmentParts, check_batches
+from kseg.tiering.parts import CheckedLog, SegmentParts
 from kseg.tiering.plan import epochs_within
 from kseg.tiering.retirement import PartitionTier, hide, retire
 from kseg.tiering.segments import RemoteSegment
-from kseg.tiering.tier_log import TierLog, known_segments, read_tier_log, root_of
-from kseg.tiering.upload import MadeSegment, TierOptions, Uploaded, UploadTask, remote_name, upload_files
+from kseg.tiering.tier_log import TierLog, read_tier_log, root_of
+from kseg.tiering.upload import MadeSegment, TierOptions, Uploaded, UploadTask, upload_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class Replacer:
         made = [self._made(item, known) for item in wave]
         records = [found.task.record for found in made]
         old = tuple(segment.name for item in wave for segment in item.old)
-        mark = hide(self._where, Mark(self._reason, old, tuple(remote_name(record) for record in records)))
+        mark = hide(self._where, Mark(self._reason, old, tuple(record.name for record in records)))
         self._where.write([record.started_value() for record in records], self._now_ms)
         results = run_tasks(upload_files, made, spark=spark, workers=workers)
         uploaded = [self._published(result) for result in results]
         self._refuse_changed(old)
         retire(self._where, mark, finished=records, now_ms=self._now_ms)
         return [
-            Replaced(tuple(s.name for s in item.old), remote_name(found.record), found.stored_bytes)
+            Replaced(tuple(s.name for s in item.old), found.record.name, found.stored_bytes)
             for item, found in zip(wave, uploaded, strict=True)
         ]
 
@@ -107,7 +107,7 @@ class Replacer:
         entry = Entry(path.name, size, 0, False)
         segment = Segment(LocalStore(), str(item.folder), item.base_offset, {FileKind.LOG: entry})
         next_base = last.next_offset or self._log.segment(last).next_offset
-        builder = check_batches(segment, next_base)
+        builder = CheckedLog(segment, next_base).indexes
         transactions = _read(item.path(FileKind.TXN_INDEX))
         told, latest = known.get(last.name.segment_id), max(s.max_timestamp or -1 for s in item.old)
         record = SegmentRecord(
@@ -178,7 +178,7 @@ class Replacer:
             raise found
         if found.manifest is not None:
             objects: TierObjects = self._where.objects
-            key = remote_name(found.record).stem + ChunkedPart.MANIFEST.value
+            key = found.record.name.stem + ChunkedPart.MANIFEST.value
             objects.put_bytes(key, found.manifest)
             if objects.read(key) != found.manifest:
                 raise LogError("the manifest that was read back is another", path=objects.path(key))
@@ -186,7 +186,7 @@ class Replacer:
 
     def _refuse_changed(self, old: Sequence[RemoteName]) -> None:
         """Refuse to replace what does not count any more: another job was here."""
-        known = None if isinstance(self._where.topic, NoTopic) else known_segments(self._where.records())
+        known = None if isinstance(self._where.topic, NoTopic) else self._where.records()
         current = {segment.name for segment in read_tier_log(self._log.tier, self._log.place, known).current}
         for name in old:
             if name not in current:

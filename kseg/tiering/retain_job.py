@@ -23,9 +23,8 @@ from kseg.settings.values import Refusal, TopicSettings
 from kseg.tiering.crypto import KeyRing
 from kseg.tiering.local_files import partition_session
 from kseg.tiering.local_retention import delete_local
-from kseg.tiering.metadata_records import COPY_FINISHED
-from kseg.tiering.metadata_topic import DELETE_STARTED
-from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, choose_topic
+from kseg.tiering.metadata_records import COPY_FINISHED, DELETE_STARTED
+from kseg.tiering.metadata_writer import MetadataTopic, NoTopic, StoppedTopic, choose_topic
 from kseg.tiering.objects import RetryPolicy, TierObjects, check_remote, open_tier
 from kseg.tiering.offload_partition import PartitionRun
 from kseg.tiering.retain_partition import (
@@ -139,6 +138,8 @@ def retain(
     with ExitStack() as stack:
         for parent in () if dry_run else sorted({str(Path(log.directory).parent) for log in chosen.logs}):
             stack.enter_context(DirLock(parent))
+        if isinstance(job.topic, StoppedTopic) and not dry_run:
+            job.topic.complete(now_ms=job.now_ms)
         tasks = job.tasks(is_local=path is not None)
         progress.begin("retain", len(tasks), "partition")
         stack.callback(progress.end)

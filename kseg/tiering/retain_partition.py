@@ -22,7 +22,6 @@ from kseg.tiering.retention_plan import PartitionFacts, RemoteRetentionPlan, hig
 from kseg.tiering.retirement import PartitionTier, list_partition, retire
 from kseg.tiering.segments import Epochs, RemoteSegment
 from kseg.tiering.tier import Tier, TierPartition
-from kseg.tiering.upload import remote_name
 from kseg.types import TopicPartition
 
 REASON: Final = "retention"
@@ -181,7 +180,7 @@ def apply_remote_retention(
 
 
 def _names(plan: RemoteRetentionPlan) -> tuple[RemoteName, ...]:
-    return tuple(sorted(remote_name(record) for record, _ in plan.doomed))
+    return tuple(sorted(record.name for record, _ in plan.doomed))
 
 
 def list_start(found: TieredPartition, log: Log, session: WriteSession) -> None:

@@ -7,15 +7,11 @@ from typing import Any, Final
 
 from kseg.reports import Report
 from kseg.settings.values import Refusal
-from kseg.tables import Column, format_count, format_size, format_table, format_time
+from kseg.tables import SEGMENT_COLUMNS, Column, format_count, format_size, format_table, format_time
 
 _WIDTH: Final = 80
 _COLUMNS: Final = (
-    Column("TOPIC", at_least=12),
-    Column("PART", right=True),
-    Column("BASE", right=True),
-    Column("NEXT", right=True),
-    Column("SIZE", right=True),
+    *SEGMENT_COLUMNS,
     Column("TIER"),
     Column("RULE"),
     Column("LARGEST TIMESTAMP", droppable=1),

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kseg.retention.plan import Limits
-from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, SegmentRecord
-from kseg.tiering.metadata_topic import DELETE_STARTED
+from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, SegmentRecord
 from kseg.tiering.segments import Epochs, is_on_lineage, written_epochs
 
 

@@ -23,12 +23,10 @@ from typing import Final
 from kseg.tiering.layout import COMMIT_PARTS, Part, PartitionPlace, RemoteName, parse_object
 from kseg.tiering.listing import read_mark
 from kseg.tiering.marks import Mark, State, is_mark
-from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, SegmentRecord
-from kseg.tiering.metadata_topic import DELETE_FINISHED, DELETE_STARTED
+from kseg.tiering.metadata_records import COPY_FINISHED, COPY_STARTED, DELETE_FINISHED, DELETE_STARTED, SegmentRecord
 from kseg.tiering.metadata_writer import MetadataTopic
 from kseg.tiering.objects import StoredObject, TierObjects
 from kseg.tiering.tier import TierPartition
-from kseg.tiering.upload import remote_name
 
 GRACE_MS: Final = 24 * 3_600_000
 """How long objects stay after their segment was retired: readers that were planned before need them."""
@@ -202,7 +200,7 @@ def _times_left(
 ) -> dict[RemoteName, int]:
     """The retired segments, and how long they stay: by the metadata where it tells, else by their marks."""
     ends = {
-        remote_name(record): limits["retired"] - (now_ms - record.event_timestamp_ms)
+        record.name: limits["retired"] - (now_ms - record.event_timestamp_ms)
         for record in known.values()
         if record.state == DELETE_STARTED
     }

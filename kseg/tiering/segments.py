@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from kseg.index.epoch import EpochStart
 from kseg.tiering.layout import Layout, PlainPart, RemoteName
-from kseg.tiering.metadata_topic import KnownSegment
+from kseg.tiering.metadata_records import SegmentRecord
 
 Epochs: TypeAlias = "tuple[EpochStart, ...]"
 
@@ -52,7 +52,7 @@ class RemoteSegment:
 
 def choose_segments(
     found: Sequence[RemoteSegment],
-    known: Mapping[str, KnownSegment] | None,
+    known: Mapping[str, SegmentRecord] | None,
     *,
     lineage: Callable[[], Epochs],
     epochs_of: Callable[[RemoteSegment], Epochs],
@@ -81,12 +81,12 @@ def choose_segments(
     return _without_duplicates(ordered)
 
 
-def _informed(segment: RemoteSegment, told: KnownSegment) -> RemoteSegment:
+def _informed(segment: RemoteSegment, told: SegmentRecord) -> RemoteSegment:
     return replace(
         segment,
         next_offset=told.end_offset + 1,
         max_timestamp=told.max_timestamp_ms,
-        leader_epochs=told.leader_epochs,
+        leader_epochs=told.epochs,
         event_timestamp_ms=told.event_timestamp_ms,
     )
 

@@ -31,7 +31,8 @@ from kseg.log.names import (
 )
 from kseg.storage import Entries, Entry, RandomFile, RemoteCopy, Store
 from kseg.tiering.layout import PlainPart
-from kseg.tiering.metadata_topic import KnownSegment, MetadataImage, read_metadata
+from kseg.tiering.metadata_records import SegmentRecord
+from kseg.tiering.metadata_topic import MetadataImage, read_metadata
 from kseg.tiering.segments import Epochs, RemoteSegment, choose_segments
 from kseg.tiering.tier import Tier, TierPartition, is_object_path
 from kseg.types import TopicPartition
@@ -272,7 +273,7 @@ class TieredStore:
             epochs_of=self._epochs_of,
         )
 
-    def _known(self, directory: str, partition: TierPartition, found: set[str]) -> Mapping[str, KnownSegment] | None:
+    def _known(self, directory: str, partition: TierPartition, found: set[str]) -> Mapping[str, SegmentRecord] | None:
         """What the metadata topic beside a partition says of it.
 
         The topic is read once for all partitions, and again where the tier has segments that were not finished then.

@@ -13,14 +13,13 @@ import os
 import posixpath
 import re
 import threading
-import urllib.parse
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kseg.errors import FormatError, LogError, OptionError, StorageError, TruncatedError
+from kseg.errors import FormatError, LogError, StorageError, TruncatedError
 from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.storage import Entry, RandomFile, Store, open_store
 from kseg.storage_retry import RetryingStore, RetryPolicy
@@ -40,6 +39,7 @@ from kseg.tiering.layout import (
 )
 from kseg.tiering.manifest import MAX_MANIFEST_BYTES, SegmentManifest, Slice
 from kseg.tiering.marks import MAX_MARK_BYTES, Mark, hidden_ids, is_mark
+from kseg.tiering.objects import check_remote
 from kseg.tiering.segments import RemoteSegment
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ MAX_DEPTH: Final = 6  # of directories between the URI and a partition's objects
 INDEX_CACHE_BYTES: Final = 64 << 20
 THREADS: Final = 16  # that fetch manifests
 _OBJECT_NAME = re.compile(r"[0-9]{20,}-[A-Za-z0-9_-]{22}\.[a-z_-]+")
-_SECRETS = re.compile(r"key|secret|token|password|signature|\bsig\b", re.IGNORECASE)
 _FSCK_HINT: Final = "'kseg fsck' lists what a tier lacks"
 
 
@@ -92,17 +91,6 @@ def open_tier(uri: str, keys: KeyRing | None = None, retry: RetryPolicy | None =
     return _open_tier(uri, tuple(sorted(keys.files.items())), keys.allow_shared, retry or RetryPolicy())
 
 
-def check_uri(uri: str) -> None:
-    """Refuse a URI that carries a secret: URIs are shown in plans, logs and errors."""
-    parts = urllib.parse.urlsplit(uri) if "://" in uri else None
-    names = urllib.parse.parse_qs(parts.query) if parts is not None else {}
-    if parts is not None and (parts.password or any(_SECRETS.search(name) for name in names)):
-        raise OptionError(
-            "the tier's URI holds a secret, which plans and logs would show",
-            hint="give credentials by the environment or a profile of the store",
-        )
-
-
 class Tier:
     """An object store with segments in it; what was fetched of manifests and indexes is kept in memory.
 
@@ -110,8 +98,7 @@ class Tier:
     """
 
     def __init__(self, uri: str, keys: KeyRing | None = None, retry: RetryPolicy | None = None) -> None:
-        check_uri(uri)
-        self.uri = uri
+        self.uri = check_remote(uri)
         self.keys = keys or KeyRing()
         raw, root = open_store(uri)
         self.store: Store = RetryingStore(raw, retry)

@@ -19,11 +19,9 @@ from kseg.log.segment import Segment
 from kseg.storage import Entry, LocalStore, RemoteCopy
 from kseg.tiering.layout import Layout, PlainPart, RemoteName
 from kseg.tiering.metadata_records import SegmentRecord
-from kseg.tiering.metadata_topic import KnownSegment
 from kseg.tiering.segments import RemoteSegment, choose_segments
 from kseg.tiering.store import TieredStore
 from kseg.tiering.tier import Tier, TierPartition
-from kseg.tiering.upload import remote_name
 
 _KINDS: Final = {
     PlainPart.OFFSET_INDEX: FileKind.OFFSET_INDEX,
@@ -75,25 +73,7 @@ class TierLog:
         return [posixpath.join(upload.directory, name) for name in names if name.startswith(upload.name.stem + ".")]
 
 
-def known_segments(records: Mapping[str, SegmentRecord]) -> dict[str, KnownSegment]:
-    """What the records of a metadata topic say, in the form that tells a log's segments from others."""
-    return {
-        segment_id: KnownSegment(
-            remote_name(told),
-            told.end_offset,
-            told.max_timestamp_ms,
-            told.size,
-            told.epochs,
-            told.event_timestamp_ms,
-            told.state,
-            told.txn_index_empty,
-            told.broker_id,
-        )
-        for segment_id, told in records.items()
-    }
-
-
-def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, KnownSegment] | None) -> TierLog:
+def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, SegmentRecord] | None) -> TierLog:
     """List a partition of a tier.
 
     Args:
@@ -107,7 +87,7 @@ def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, KnownSeg
 
 
 def current_segments(
-    tier: Tier, found: Sequence[RemoteSegment], known: Mapping[str, KnownSegment] | None
+    tier: Tier, found: Sequence[RemoteSegment], known: Mapping[str, SegmentRecord] | None
 ) -> list[RemoteSegment]:
     """The uploads that are the log, where no local log is at hand: the newest leader epochs are its lineage."""
 

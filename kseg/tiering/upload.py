@@ -6,8 +6,9 @@ offsets, since a manifest says that its segment is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +22,10 @@ from kseg.tiering.crypto import KeyRing, SegmentCipher
 from kseg.tiering.layout import ChunkedPart, Layout, PlainPart, RemoteName
 from kseg.tiering.manifest import RemoteSegmentMetadata, SegmentManifest
 from kseg.tiering.metadata_records import SegmentRecord
-from kseg.tiering.objects import Digest, RetryPolicy, TierObjects, file_pieces, new_room, open_tier
-from kseg.tiering.parts import SegmentParts, find_segment, read_parts
+from kseg.tiering.objects import PIECE_BYTES, Digest, Pieces, RetryPolicy, TierObjects, file_pieces, new_room, open_tier
+from kseg.tiering.parts import CACHED_BYTES, CheckedLog, SegmentParts, find_segment, read_parts
 
 DEFAULT_CHUNK_SIZE: Final = 4 << 20
-LOCAL_PIECE_BYTES: Final = 512 << 10  # of a file that is copied to another: they stay in the processor's own cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,6 @@ class Uploaded:
     verified: bool
 
 
-def remote_name(record: SegmentRecord) -> RemoteName:
-    """The name that a segment's objects share."""
-    return RemoteName(record.topic, record.partition, record.topic_id, record.start_offset, record.segment_id)
-
-
 def upload_segment(task: UploadTask) -> Uploaded:
     """Check the segment, copy it, and where it was asked for read the copy back.
 
@@ -96,7 +91,11 @@ def upload_segment(task: UploadTask) -> Uploaded:
     segment = find_segment(log, task.record.start_offset)
     if segment.size != task.record.size:
         raise StorageError(f"{segment.size} bytes, {task.record.size} were expected", path=segment.path)
-    return upload_files(MadeSegment(segment.path, read_parts(log, segment, task.next_base), task))
+    tier = task.options.open()
+    if task.options.layout == "chunked":
+        return _upload_chunked(tier, segment.path, read_parts(log, CheckedLog(segment, task.next_base)), task)
+    checked = CheckedLog(segment, task.next_base, CACHED_BYTES if tier.takes_at_once else PIECE_BYTES)
+    return _upload_plain(tier, checked.pieces, lambda: read_parts(log, checked), task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +114,38 @@ def upload_files(made: MadeSegment) -> Uploaded:
         FormatError: The copy that was read back is damaged.
         StorageError: A file or the tier failed, again and again.
     """
-    tier = made.task.options.open()
-    if made.task.options.layout == "plain":
-        return _upload_plain(tier, made.path, made.parts, made.task)
-    return _upload_chunked(tier, made.path, made.parts, made.task)
+    tier, task = made.task.options.open(), made.task
+    if task.options.layout == "chunked":
+        return _upload_chunked(tier, made.path, made.parts, task)
+    room = new_room(CACHED_BYTES if tier.takes_at_once else PIECE_BYTES)
+    pieces = partial(file_pieces, made.path, expected_size=task.record.size, room=room)
+    return _upload_plain(tier, pieces, lambda: made.parts, task)
 
 
-def _upload_plain(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
-    name, size = remote_name(task.record), task.record.size
+def _upload_plain(
+    tier: TierObjects, log_pieces: Pieces, read: Callable[[], SegmentParts], task: UploadTask
+) -> Uploaded:
+    """Copy the files of a segment.
+
+    The log comes first: its bytes are checked as they go by, and tell what belongs into the indexes. The offset index
+    comes last: a listing that shows it shows a complete segment.
+
+    Args:
+        log_pieces: Gives the log; each piece may be overwritten by the next.
+        read: Gives the other parts, once the log is there.
+    """
+    name = task.record.name
+    pieces = log_pieces if tier.takes_at_once else lambda: (bytes(piece) for piece in log_pieces())
+    digests: dict[PlainPart, Digest] = {PlainPart.LOG: tier.put(name.key(PlainPart.LOG), pieces)}
+    parts = read()
     small = {
-        PlainPart.OFFSET_INDEX: parts.offset_index,
-        PlainPart.TIME_INDEX: parts.time_index,
         PlainPart.TXN_INDEX: parts.txn_index,
         PlainPart.SNAPSHOT: parts.snapshot,
         PlainPart.LEADER_EPOCHS: parts.leader_epochs or None,
+        PlainPart.TIME_INDEX: parts.time_index,
+        PlainPart.OFFSET_INDEX: parts.offset_index,
     }
-    digests = {part: tier.put_bytes(name.key(part), data) for part, data in small.items() if data is not None}
-    # the log last: a listing that shows it shows a complete segment
-    room = new_room(LOCAL_PIECE_BYTES) if tier.takes_at_once else None
-    digests[PlainPart.LOG] = tier.put(name.key(PlainPart.LOG), lambda: file_pieces(path, expected_size=size, room=room))
+    digests |= {part: tier.put_bytes(name.key(part), data) for part, data in small.items() if data is not None}
     if task.verify:
         for part, digest in digests.items():
             check_digest(tier, name.key(part), digest)
@@ -156,7 +168,7 @@ def check_digest(tier: TierObjects, key: str, expected: Digest) -> None:
 
 
 def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
-    options, name = task.options, remote_name(task.record)
+    options, name = task.options, task.record.name
     if task.resumed:  # a manifest says that the other objects are complete: they are about to change
         tier.delete(name.key(ChunkedPart.MANIFEST))
     cipher = None if options.public_key is None else SegmentCipher.random()
@@ -202,7 +214,7 @@ def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: Upl
 def segment_metadata(record: SegmentRecord) -> RemoteSegmentMetadata:
     """A segment's description as its manifest holds it."""
     return RemoteSegmentMetadata(
-        remote_name(record),
+        record.name,
         record.end_offset,
         record.max_timestamp_ms,
         record.broker_id,
@@ -243,7 +255,7 @@ def verify_copy(task: UploadTask) -> Uploaded:
     original = Digest()
     for piece in file_pieces(segment.path, expected_size=segment.size, room=new_room()):
         original = original.add(piece)
-    tier, name = task.options.open(), remote_name(task.record)
+    tier, name = task.options.open(), task.record.name
     if task.options.layout == "plain":
         check_digest(tier, name.key(PlainPart.LOG), original)
         for part in (PlainPart.OFFSET_INDEX, PlainPart.TIME_INDEX, PlainPart.SNAPSHOT, PlainPart.LEADER_EPOCHS):

@@ -15,6 +15,7 @@ from kseg.log.checkpoints import CheckpointKind, write_checkpoint
 from kseg.log.lock import DirLock
 from kseg.log.metadata import MetaProperties
 from kseg.offsets import OffsetEntry
+from kseg.settings import replicas
 from kseg.types import TopicPartition
 from tests.cli.calls import call
 from tests.faults.disk import each_fault
@@ -200,6 +201,30 @@ def test_all_replicas_or_none(folder, tmp_path):
     reset(folder, [OffsetEntry("g", "orders", 0, 10)])  # no metadata tells of the other
     report = reset([folder, twin], [OffsetEntry("g", "orders", 0, 11)])
     assert (report.offsets, "differ" in str(report.refusals[0])) == ((), True)
+
+
+def test_a_reset_that_died_between_replicas_is_completed_by_the_next(folder, tmp_path, monkeypatch):
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    for node, place in enumerate((folder, twin), 1):
+        (place / "meta.properties").write_bytes(MetaProperties(node_id=node, cluster_id="c").to_bytes())
+    append_to, opened = replicas.append_to, []
+
+    def dies(directory, **options):
+        opened.append(directory)
+        if len(opened) == 2:
+            raise KeyboardInterrupt
+        return append_to(directory, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(replicas, "append_to", dies)
+        reset([folder, twin], [OffsetEntry("g", "orders", 0, 9)])
+    assert standing(folder)["g", "orders", 0] != standing(twin).get(("g", "orders", 0))
+    report = reset([folder, twin], [OffsetEntry("another", "orders", 0, 6)])
+    assert report.refusals == ()
+    assert standing(folder) == standing(twin)
+    assert [standing(twin)[group, "orders", 0].offset for group in ("g", "another")] == [9, 6]
+    assert not list(tmp_path.rglob(".kseg"))
 
 
 def test_a_live_broker_is_refused(folder, monkeypatch):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import kseg
+from kseg.compaction.remote import RemoteOptions
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
@@ -20,22 +21,27 @@ from tests.tiering.tiered_broker import await_metadata_topic, await_remote_metad
 HOUR_MS = 3_600_000
 COUNT = 50
 SEGMENTS = 6
-TOPICS = {"moved": 2, "moved-tx": 1}
+TOPICS = {"moved": 2, "moved-tx": 1, "moved-keys": 1}
 
 
-def records(first, now):
-    return [Record(first + i, now - HOUR_MS + first + i, b"%d" % (first + i), b"x" * 200, ()) for i in range(COUNT)]
+def records(first, now, name=b"%d".__mod__):
+    return [Record(o, now - HOUR_MS + o, name(o), b"x" * 200, ()) for o in range(first, first + COUNT)]
 
 
-def fill_plain(directory, now):
+def fill_plain(directory, now, name=b"%d".__mod__):
     made = []
     with kseg.append_to(directory) as writer:
         for number in range(SEGMENTS):
-            made += (rows := records(writer.next_offset, now))
+            made += (rows := records(writer.next_offset, now, name))
             writer.append(table_of(rows), batch_records=10)
             if number < SEGMENTS - 1:
                 writer.roll()
     return made, made
+
+
+def fill_few_keys(directory, now):
+    """Most records are superseded."""
+    return fill_plain(directory, now, lambda offset: b"k%d" % (offset % 70))
 
 
 def fill_transactions(directory, now):
@@ -64,8 +70,9 @@ def offloaded(broker_factory, tmp_path_factory):
             make_tiered_topic(broker, topic, partitions)
     now = int(time.time() * 1000)
     written = {}
+    fills = {"moved-tx": fill_transactions, "moved-keys": fill_few_keys}
     for topic, partitions in TOPICS.items():
-        fill = fill_transactions if topic == "moved-tx" else fill_plain
+        fill = fills.get(topic, fill_plain)
         for partition in range(partitions):
             written[topic, partition] = fill(broker.partition_dir(topic, partition), now)
     report = kseg.tiering.offload(
@@ -134,7 +141,7 @@ def test_a_broker_serves_what_an_erasure_has_left(offloaded):
     erased = kseg.compaction.erase(broker.data_dir, remote=report.remote, keys=keys, metadata=broker.data_dir)
     assert (erased.failed, erased.refusals, erased.left) == ((), (), 0)
     assert erased.records == sum(row.key in keys for rows, _ in written.values() for row in rows)
-    assert len(erased.lingering) == 3 * len(written)
+    assert len(erased.lingering) == 3 * (len(written) - 1)
     log_size = broker.log_file.stat().st_size
     with broker:
         await_remote_metadata(broker, len(written), since=log_size)
@@ -146,6 +153,40 @@ def test_a_broker_serves_what_an_erasure_has_left(offloaded):
                     (row.offset, row.key, row.value) for row in expected if row.key not in keys
                 ]
                 assert served[-1].value == b"newer"
+
+
+def test_a_live_cluster_is_told_of_an_erasure_and_of_compaction(offloaded, tmp_path):
+    """From a backup, while the broker runs: it deletes by itself what was replaced, and serves what replaces it."""
+    broker, written, report = offloaded
+    gone = [b"3", b"51", b"52", b"160", b"7", b"110"]
+    for topic, partition in written:
+        shutil.copytree(broker.partition_dir(topic, partition), tmp_path / f"{topic}-{partition}")
+    active = max(bases(tmp_path / "moved-keys-0"))
+    log_size = broker.log_file.stat().st_size
+    with broker:
+        await_remote_metadata(broker, len(written), since=log_size)
+        for topic, partition in written:
+            broker.produce(topic, [{"value": b"newest", "key": b"newest"}], partition)
+        live = RemoteOptions(bootstrap_server=broker.address)
+        where = {"remote": report.remote, "remote_options": live}
+        erased = kseg.compaction.erase(tmp_path, keys=gone, topics=["moved", "moved-tx"], **where)
+        assert (erased.failed, erased.refusals, erased.left) == ((), (), 0)
+        assert erased.records == 2 * 3
+        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 0}
+        (compacted,) = kseg.compaction.compact(tmp_path, topics=["moved-keys"], settings=settings, **where).partitions
+        assert (compacted.error, compacted.skipped) == (None, None)
+        assert compacted.retired
+        for (topic, partition), (rows, committed) in written.items():
+            for isolation, expected in ((False, rows), (True, committed)):
+                served = broker.consume(topic, partition, committed=isolation, start=0)
+                latest = {row.key: row.offset for row in expected if row.offset < active}
+                wanted = [row for row in expected if row.key not in gone]
+                if topic == "moved-keys":
+                    wanted = [row for row in wanted if row.offset >= active or latest[row.key] == row.offset]
+                assert [(row.offset, row.key, row.value) for row in served if not row.key.startswith(b"new")] == [
+                    (row.offset, row.key, row.value) for row in wanted
+                ]
+                assert served[-1].value == b"newest"
 
 
 def test_records_are_written_to_a_live_cluster(broker_factory, tmp_path):

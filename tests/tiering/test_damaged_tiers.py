@@ -12,8 +12,8 @@ from kseg.errors import CorruptRecordError, FormatError, LogError, OptionError, 
 from kseg.tiering.chunks import Transform
 from kseg.tiering.crypto import KeyRing, SegmentCipher
 from kseg.tiering.layout import ChunkedPart
+from kseg.tiering.objects import check_remote
 from kseg.tiering.reading import open_tiered_store
-from kseg.tiering.tier import check_uri
 from tests.tiering.tiers import upload, values, write_log
 
 
@@ -106,15 +106,15 @@ def test_encrypted_segments_need_their_key(tmp_path):
 )
 def test_a_uri_with_a_secret_is_refused_without_showing_it(tmp_path, uri):
     with pytest.raises(OptionError) as caught:
-        check_uri(uri)
+        check_remote(uri)
     assert "topsecret" not in str(caught.value)
-    with pytest.raises(OptionError, match="holds a secret"):
+    with pytest.raises(OptionError, match="holds credentials"):
         open_tiered_store(tmp_path, uri, KeyRing())
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/x?endpoint_override=h:1&scheme=http", "abfs://c@account.net/x", "/a:b@c"])
 def test_other_uris_are_taken(uri):
-    check_uri(uri)
+    check_remote(uri)
 
 
 def test_a_tier_that_is_not_there_is_an_error(tmp_path):

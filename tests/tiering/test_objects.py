@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+import kseg
 from kseg.errors import OptionError, StorageError
 from kseg.tiering.objects import Digest, RetryPolicy, check_remote, open_tier
 
@@ -69,10 +70,15 @@ def test_the_stores_clock_leaves_nothing(tier):
         "s3://hidden@bucket",
         "s3://bucket/x?secret_key=hidden",
         "https://me:hidden@account/x",
+        "https://account/x?sig=hidden",
+        "s3://bucket/x?X-Amz-Signature=hidden",
     ],
 )
 def test_credentials_in_a_uri_are_refused_and_not_shown(uri):
     with pytest.raises(OptionError, match="credentials") as caught:
         check_remote(uri)
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(OptionError, match="credentials") as caught:
+        kseg.open_dir(uri)
     assert "hidden" not in str(caught.value)
     assert check_remote("abfs://container@account/x")

@@ -11,7 +11,7 @@ import kseg
 from kseg.errors import LockedError, OptionError, StorageError
 from kseg.internal.remote_log_metadata import decode
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
-from kseg.storage import LocalStore
+from kseg.storage import LocalFile, LocalStore
 from kseg.tiering import fsck, restore
 from kseg.tiering.metadata_records import COPY_FINISHED, fold_records, metadata_partition, read_segment_records
 from kseg.tiering.objects import TierObjects
@@ -145,16 +145,42 @@ def test_nothing_goes_whose_copy_was_harmed_since(tmp_path, layout, harm):
     assert {finding.offset for finding in found.findings if finding.kind.is_damage} >= {10}
 
 
-def test_a_damaged_segment_is_not_copied(tmp_path):
+@LAYOUTS
+def test_a_damaged_segment_is_not_copied(tmp_path, layout):
     folder = make_cluster(tmp_path / "data")
     path = folder / "a-0" / f"{10:020d}.log"
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)
-    report = run(folder, tmp_path / "tier", delete_local=True)
+    report = run(folder, tmp_path / "tier", layout=layout, delete_local=True, workers=1)
     assert "checksum" in report.partitions[0].error
     assert [segment.base_offset for segment in report.partitions[0].segments] == [0]
     assert bases(folder / "a-0") == [10, 20, 30]
+    assert not [
+        file for file in (tmp_path / "tier").rglob(f"{10:020d}-*") if layout == "plain" or "manifest" in file.name
+    ]
+
+
+def test_a_segment_is_read_once_and_its_offset_index_comes_last(tmp_path, monkeypatch):
+    folder = make_cluster(tmp_path / "data", segments=2, per_segment=3000)
+    read, written = [], []
+    read_into, put = LocalFile.read_into, TierObjects.put
+
+    def counted(self, position, view):
+        got = read_into(self, position, view)
+        if self.path == str(folder / "a-0" / f"{0:020d}.log"):
+            read.append(got)
+        return got
+
+    def noted(self, key, pieces):
+        written.append(key.rpartition(".")[2])
+        return put(self, key, pieces)
+
+    monkeypatch.setattr(LocalFile, "read_into", counted)
+    monkeypatch.setattr(TierObjects, "put", noted)
+    report = run(folder, tmp_path / "tier", workers=1)
+    assert report.log_bytes <= sum(read) < 1.2 * report.log_bytes
+    assert (written[0], written[-2:]) == ("log", ["timeindex", "index"])
 
 
 def test_missing_indexes_and_snapshots_are_built(tmp_path):

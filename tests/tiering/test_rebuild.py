@@ -197,6 +197,31 @@ def test_incomplete_and_damaged_segments_are_not_told(folder, tier, layout):
     assert reasons(report) == ["objects of it are missing"] * (layout == "chunked")
 
 
+def test_a_manifest_that_cannot_be_read_stops_its_partition_until_it_is_moved_away(folder, tier):
+    """A broker that is told of the rest alone would pass over its offsets for good."""
+    run(folder, tier, layout="chunked", delete_local=True)
+    before = records(folder)
+    lose(folder)
+    broken = sorted(tier.rglob("*.rsm-manifest"))[:2]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:-20])
+    report = rebuild(tier, folder)
+    assert told(report) == []
+    assert "2 manifests cannot be read" in report.partitions[0].error
+    assert "move them away" in report.partitions[0].error
+    assert [refusal.is_damage for refusal in report.refusals] == [True, True]
+    assert [path.name in str(refusal) for path, refusal in zip(broken, report.refusals, strict=True)] == [True, True]
+    assert records(folder) == {}
+    given = ("fsck", tier, "--metadata", folder, "--rebuild-metadata", "--remote-metadata-partitions", "1", "--yes")
+    answer = call(*given)
+    assert answer.status != 0
+    assert broken[0].name in answer.text
+    for path in broken:
+        path.rename(folder.parent / path.name)
+    assert told(rebuild(tier, folder)) == [(20, 30)]
+    assert list(records(folder)) == [key for key, r in before.items() if r.start_offset == 20]
+
+
 @LAYOUTS
 def test_a_part_of_a_tier_is_refused(folder, tier, layout):
     """Below it the objects' names do not tell all."""

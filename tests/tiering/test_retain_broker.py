@@ -9,7 +9,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 import kseg
-from kseg.tiering.metadata_topic import DELETE_FINISHED, DELETE_STARTED, FINISHED, read_metadata
+from kseg.tiering.metadata_records import COPY_FINISHED, DELETE_FINISHED, DELETE_STARTED
+from kseg.tiering.metadata_topic import read_metadata
 from tests.reference.record import Record
 from tests.reference.rows import table_of
 from tests.tiering.tiered_broker import SECONDS, await_metadata_topic, tier_settings
@@ -92,7 +93,13 @@ def test_the_broker_agrees(offloaded):
         (50, "size"),
     ]
     assert in_tier(remote, 0) == [number * COUNT for number in range(SEGMENTS - 1)]  # the grace period
-    assert states(broker, 0) == {0: DELETE_STARTED, 50: DELETE_STARTED, 100: FINISHED, 150: FINISHED, 200: FINISHED}
+    assert states(broker, 0) == {
+        0: DELETE_STARTED,
+        50: DELETE_STARTED,
+        100: COPY_FINISHED,
+        150: COPY_FINISHED,
+        200: COPY_FINISHED,
+    }
     with broker:
         broker.produce("expiring", [{"value": b"new"}], 0)  # waits until it has its leader
         await_true(lambda: in_tier(remote, 0) == [100, 150, 200], broker)  # a broker knows no grace
@@ -114,7 +121,13 @@ def test_the_broker_agrees(offloaded):
     errors = [line for line in lines if " ERROR " in line or (" WARN " in line and "expiring" in line)]
     assert errors == []
     assert states(broker, 0) == states(broker, 1)
-    assert states(broker, 0) == {0: DELETE_FINISHED, 50: DELETE_FINISHED, 100: FINISHED, 150: FINISHED, 200: FINISHED}
+    assert states(broker, 0) == {
+        0: DELETE_FINISHED,
+        50: DELETE_FINISHED,
+        100: COPY_FINISHED,
+        150: COPY_FINISHED,
+        200: COPY_FINISHED,
+    }
 
 
 def test_what_the_broker_deleted_leaves_no_mark(offloaded):

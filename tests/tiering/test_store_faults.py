@@ -23,6 +23,7 @@ TWICE = RetryPolicy(2, first_pause_s=0.0)
 FAULTS = ("down", "denied", "answer", "once")
 STEPS = {"down": 1} if FACTOR > 1 else {"down": 3, "denied": 7, "answer": 7, "once": 7}
 ALL_PLACES = [(kind, layout) for kind in ("local", "memory") for layout in ("plain", "chunked")]
+S3_STEPS = {} if FACTOR > 1 else {"down": 5, "denied": 11, "answer": 7, "once": 11}
 PLACES = pytest.mark.parametrize(("kind", "layout"), ALL_PLACES if FACTOR > 1 else [ALL_PLACES[0], ALL_PLACES[3]])
 
 
@@ -58,6 +59,15 @@ class Place:
         else:
             self.uri, self.root = f"memory://{self.data.name}", f"/{self.data.name}"
         self._kind = kind
+
+    def copy(self, server=None):
+        """The same cluster and tier once more; on S3 by the server's own files."""
+        twin = Place(self._kind, self.data, self.data.parent, server)
+        shutil.copytree(self._files(server), twin._files(server), dirs_exist_ok=True)
+        return twin
+
+    def _files(self, server):
+        return Path(self.root) if server is None else server.folder / self.root
 
     def close(self):
         shutil.rmtree(self.data)
@@ -137,13 +147,7 @@ def test_offload_and_delete(start, whole, tmp_path, kind, layout):
     assert each_call(lambda: Place(kind, start, tmp_path), job, check) > 10
 
 
-@PLACES
-def test_restore(start, whole, tmp_path, kind, layout):
-    def make():
-        place = Place(kind, start, tmp_path)
-        place.move(layout)
-        return place
-
+def try_restore(make, whole, steps=STEPS):
     def job(place):
         report = restore(place.uri, place.data, topics=["a"], metadata=place.data, retry=TWICE, workers=1)
         assert report.segments in (0, 2)
@@ -157,7 +161,24 @@ def test_restore(start, whole, tmp_path, kind, layout):
         assert bases(place.data / "a-0") == [0, 10, 20]
         assert rows(place.data / "a-0") == whole
 
-    assert each_call(make, job, check) > 10
+    return each_call(make, job, check, steps)
+
+
+@PLACES
+def test_restore(start, whole, tmp_path, kind, layout):
+    def make():
+        place = Place(kind, start, tmp_path)
+        place.move(layout)
+        return place
+
+    assert try_restore(make, whole) > 10
+
+
+@LAYOUTS
+def test_restore_from_s3(start, whole, tmp_path, layout, s3):
+    moved = Place("s3", start, tmp_path, s3)
+    moved.move(layout)
+    assert try_restore(lambda: moved.copy(s3), whole, S3_STEPS) > 4
 
 
 @PLACES
@@ -198,22 +219,7 @@ def test_offload_and_delete_on_s3(start, whole, tmp_path, layout, s3):
     assert each_call(lambda: Place("s3", start, tmp_path, s3), lambda place: place.move(layout), check) > 30
 
 
-@LAYOUTS
-def test_fsck_deletes_orphans_and_nothing_else(start, whole, tmp_path, layout):
-    """What a run that died has left of an orphan is an orphan still, in either layout."""
-
-    moved, twin = Place("local", start, tmp_path), Place("local", start, tmp_path)
-    moved.move(layout)
-    run(twin.data, twin.uri, layout=layout, archive=True, retry=TWICE)
-    for path in Path(twin.root).rglob("*.*"):
-        os.utime(path, (1, 1))
-    shutil.copytree(twin.root, moved.root, dirs_exist_ok=True)
-
-    def make():
-        place = Place("local", moved.data, tmp_path)
-        shutil.copytree(moved.root, place.root)
-        return place
-
+def try_fsck(make, whole, steps=STEPS):
     reports = []
 
     def job(place):
@@ -230,4 +236,29 @@ def test_fsck_deletes_orphans_and_nothing_else(start, whole, tmp_path, layout):
         fsck(place.uri, metadata=place.data, remote_metadata_partitions=1, delete_orphans=True, retry=TWICE)
         place.check_moved(whole)
 
-    assert each_call(make, job, check) > 10
+    return each_call(make, job, check, steps)
+
+
+@LAYOUTS
+def test_fsck_deletes_orphans_and_nothing_else(start, whole, tmp_path, layout):
+    """What a run that died has left of an orphan is an orphan still, in either layout."""
+
+    moved, twin = Place("local", start, tmp_path), Place("local", start, tmp_path)
+    moved.move(layout)
+    run(twin.data, twin.uri, layout=layout, archive=True, retry=TWICE)
+    for path in Path(twin.root).rglob("*.*"):
+        os.utime(path, (1, 1))
+    shutil.copytree(twin.root, moved.root, dirs_exist_ok=True)
+    assert try_fsck(moved.copy, whole) > 10
+
+
+@LAYOUTS
+def test_fsck_deletes_orphans_and_nothing_else_on_s3(start, whole, tmp_path, layout, s3):
+    moved, twin = Place("s3", start, tmp_path, s3), Place("s3", start, tmp_path, s3)
+    moved.move(layout)
+    run(twin.data, twin.uri, layout=layout, archive=True, retry=TWICE)
+    orphans = s3.folder / twin.root
+    for path in orphans.rglob("*.*"):
+        os.utime(path, (1, 1))
+    shutil.copytree(orphans, s3.folder / moved.root, dirs_exist_ok=True)
+    assert try_fsck(lambda: moved.copy(s3), whole, S3_STEPS) > 4
