@@ -24,8 +24,8 @@ class Output:
     """Where a verb writes; `status` becomes 1 once damage was told."""
 
     def __init__(self, stream: BinaryIO | None = None, *, width: int | None = None) -> None:
-        # Python has no stdout at all where it was closed before the start (`>&-`)
-        self._stream = stream or (sys.stdout.buffer if sys.stdout else Path(os.devnull).open("wb"))
+        # Python has no stdout where it was closed before the start (`>&-`)
+        self._stream = stream or (sys.stdout.buffer if sys.stdout else Path(os.devnull).open("wb"))  # noqa: SIM115
         self.width = width or shutil.get_terminal_size((80, 24)).columns
         self.status = SOUND
 
