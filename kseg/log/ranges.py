@@ -108,9 +108,7 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        if wanted.start < wanted.end or (
-            tp not in resume and wanted.start == wanted.end and find_damage_behind(log, wanted.end)
-        ):
+        if wanted.start < wanted.end or (tp not in resume and find_damage_behind(log, wanted.end) is not None):
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
