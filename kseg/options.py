@@ -251,8 +251,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         paths += parse_strings("paths", given["paths"])
     if not all(path.strip() for path in paths):
         raise OptionError("option path is empty; it must be a directory or a URI")
-    # Spark's catalog writes file:/data where others write file:///data
-    return tuple(re.sub(r"^file:/(?!/)", "file:///", path) for path in paths)
+    return paths
 
 
 def _bool(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -6,7 +6,7 @@ come only when they are named. Timestamps are milliseconds, as Kafka stores them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -58,8 +58,11 @@ def select_columns(columns: Sequence[str] | None) -> pa.Schema:
     """The schema of a read: every column of `RECORD_SCHEMA`, or those named, in the order in which they are named."""
     if columns is None:
         return RECORD_SCHEMA
-    if isinstance(columns, str):
-        raise OptionError(f"columns is a list of names, got the text {columns!r}")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise OptionError(f"columns is a list of names, got {columns!r}")
+    columns = list(columns)
+    if not columns:
+        raise OptionError("columns names no column")
     fields = []
     for name in columns:
         schema = RECORD_SCHEMA if name in RECORD_SCHEMA.names else EXTRA_SCHEMA

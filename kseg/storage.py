@@ -30,6 +30,7 @@ Writable = memoryview | bytearray | NDArray[np.uint8]
 
 _SECRETS = re.compile(r"key|secret|token|password|signature|credential|\bsig\b", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_JAVA_FILE = re.compile(r"file:/(?!/)")  # Java writes file:/data where others write file:///data
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,10 @@ class RateLimiter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if bytes_per_second is not None and bytes_per_second <= 0:
-            raise OptionError(f"bytes per second must be above 0, not {bytes_per_second}")
+        if bytes_per_second is not None and not (
+            isinstance(bytes_per_second, float | int | np.number) and bytes_per_second > 0
+        ):
+            raise OptionError(f"bytes per second must be a number above 0, not {bytes_per_second!r}")
         self._rate = bytes_per_second
         self._clock = clock
         self._sleep = sleep
@@ -263,6 +266,9 @@ def check_remote(uri: str) -> str:
 def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
     """Choose the store for a path or URI; return it with the path to give it."""
     text = os.fspath(path_or_uri)
+    if not text or "\0" in text:
+        raise OptionError(f"a path or URI is wanted, got {text!r}")
+    text = _JAVA_FILE.sub("file:///", text) if _JAVA_FILE.match(text) else text
     scheme = _SCHEME.match(text)
     if scheme is None:
         return LocalStore(), os.path.abspath(text)  # noqa: PTH100  (Path.resolve would follow links and lose the name)

@@ -74,7 +74,6 @@ PASSING = [
     ({"readPastHighWatermark": "true"}, BATCH, {"read_past_high_watermark": True}),
     ({"path": "data"}, BATCH, {"paths": ("data",)}),
     ({"paths": '["one","s3://two"]'}, BATCH, {"paths": ("one", "s3://two")}),
-    ({"path": "file:/data/x"}, BATCH, {"paths": ("file:///data/x",)}),
     (
         {"kafka.bootstrap.servers": "h:1", "groupidprefix": "x"},
         BATCH,

@@ -113,6 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
+    except OSError as error:  # stores and disks raise StorageError: this is stdout, on a full disk say
+        _silence_stdout()
+        return _fail(out, StorageError(f"cannot write the output: {error.strerror or error}"))
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as done:  # argparse leaves so after --help and --version

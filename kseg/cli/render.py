@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kseg.errors import KsegError
@@ -22,7 +24,8 @@ class Output:
     """Where a verb writes; `status` becomes 1 once damage was told."""
 
     def __init__(self, stream: BinaryIO | None = None, *, width: int | None = None) -> None:
-        self._stream = stream or sys.stdout.buffer
+        # Python has no stdout where it was closed before the start (`>&-`)
+        self._stream = stream or (sys.stdout.buffer if sys.stdout else Path(os.devnull).open("wb"))  # noqa: SIM115
         self.width = width or shutil.get_terminal_size((80, 24)).columns
         self.status = SOUND
 
@@ -46,7 +49,8 @@ class Output:
     def note(self, message: str) -> None:
         """Tell people something on stderr."""
         self.flush()  # so that a message stands behind what was written before it
-        print(f"kseg: {visible(message, keep_backslash=True)}", file=sys.stderr, flush=True)
+        if sys.stderr:  # print would take stdout instead
+            print(f"kseg: {visible(message, keep_backslash=True)}", file=sys.stderr, flush=True)
 
     def damage(self, error: KsegError) -> None:
         """Tell what is damaged, and go on."""

@@ -51,8 +51,8 @@ def plan_tasks(ranges: Sequence[PartitionRange], options: SourceOptions) -> list
         size = sum(split.size for splits in pieces for split in splits)
         task_bytes = max(1, min(task_bytes, size // options.min_partitions))
         pieces = plan(task_bytes)
-    if most:  # a task is a piece: putting pieces together would pass the limit again
-        return [splits for splits in pieces if splits]
+    if most:  # each piece by itself: putting pieces together would pass the limit again
+        return [task for splits in pieces for task in group_splits(splits, target_bytes=task_bytes)]
     every = itertools.chain.from_iterable(pieces)
     return group_splits(every, target_bytes=task_bytes, min_groups=options.min_partitions or 1)
 

@@ -47,6 +47,7 @@ _CORRUPT = StructType(
     ]
 )
 _ALWAYS_KNOWN = ("topic", "partition", "offset")
+_MAY_BE_NULL = ("key", "value", "headers", CORRUPT_COLUMN)
 
 
 def record_schema(options: SourceOptions) -> StructType:
@@ -69,9 +70,12 @@ def record_schema(options: SourceOptions) -> StructType:
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Refuse a user's schema that names a column kseg does not have, or gives it another type."""
     types = _types(options)
+    _check_names(schema)
     for field in schema.fields:
         if field.name not in types:
             raise OptionError(f"unknown column {field.name!r}; valid values are {', '.join(types)}")
+        if not field.nullable and field.name in _MAY_BE_NULL:
+            raise OptionError(f"column {field.name!r} can be null: leave NOT NULL out of the schema")
         if field.dataType != types[field.name]:
             wanted = types[field.name].simpleString()
             raise OptionError(f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}")
@@ -96,10 +100,19 @@ def view_schema(options: SourceOptions) -> StructType:
 def check_view_schema(schema: StructType, options: SourceOptions) -> None:
     """Refuse a user's schema that names a column the view does not have, or gives it another type."""
     known = view_schema(options)
+    _check_names(schema)
     for field in schema.fields:
         wanted, given = field_of(known, field.name).dataType.simpleString(), field.dataType.simpleString()
         if wanted != given:
             raise OptionError(f"column {field.name!r} of the view {options.view} is {wanted}, not {given}")
+        if not field.nullable:
+            raise OptionError(f"column {field.name!r} of a view can be null: leave NOT NULL out of the schema")
+
+
+def _check_names(schema: StructType) -> None:
+    names = schema.fieldNames()
+    if not names or len(set(names)) != len(names):
+        raise OptionError(f"a schema names at least one column, and none twice: {', '.join(names)}")
 
 
 def field_of(schema: StructType, name: str) -> StructField:

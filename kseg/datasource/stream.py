@@ -10,6 +10,7 @@ rolled, deleted and compacted segments are seen.
 | starts behind what is read next          | data loss: the range is named                                          |
 | ends before what is read next            | data loss; with `failOnDataLoss=false` the stream goes on at its end   |
 | is gone                                  | data loss; else it keeps its offset, for the case that it comes back   |
+| has damage behind what is read next      | an error; unless `corrupt` is `fail` a warning, once                   |
 | shows less than before, but still has it | nothing is new: another replica's high watermark lags                  |
 """
 
@@ -39,6 +40,7 @@ from kseg.log.ranges import (
     clip_range,
     data_loss,
     describe_withheld,
+    find_damage_behind,
     resolve_starts,
     visible_end,
 )
@@ -65,6 +67,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._must_pin = False
         self._last_trigger: float | None = None
         self._told: set[TopicPartition] = set()
+        self._told_tails: set[TopicPartition] = set()
         self._warned = False
         self._told_withheld = False
 
@@ -104,6 +107,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._must_pin = False
             return start
         self._report_vanished(begun, logs)
+        self._report_tails(begun, logs)
         ends = self._ends(begun, logs, shown)
         firsts = {partition_of(log): max(begun.get(partition_of(log), 0), log.start_offset) for log in logs}
         spans = {tp: end - firsts[tp] for tp, end in ends.items() if tp in firsts and end > firsts[tp]}
@@ -215,6 +219,17 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(f"[KAFKA_DATA_LOSS] {text}", hint="set failOnDataLoss to false to read what there is")
         logger.warning("%s", text)
         self._told.update(gone)
+
+    def _report_tails(self, begun: Offsets, logs: Sequence[Log]) -> None:
+        """Tell damage where nothing is new: no batch will come to it, and no task that would tell it."""
+        for log in logs:
+            tp = partition_of(log)
+            problem = None if tp in self._told_tails else find_damage_behind(log, begun.get(tp, 0))
+            if problem is not None and self._options.corrupt == "fail":
+                raise problem
+            if problem is not None:
+                logger.warning("%s; nothing behind it is read", problem)
+                self._told_tails.add(tp)
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.fail_on_data_loss:

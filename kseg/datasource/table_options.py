@@ -14,7 +14,6 @@ from pyspark.sql.types import StructField, StructType
 
 _KEY = "kseg.options"
 _OPTION = "option."  # Spark mixes the table's properties with its options, and marks the options by a second copy
-_JAVA_FILE = "file:/"
 
 
 def own_options(options: Mapping[str, str]) -> Mapping[str, str]:
@@ -23,7 +22,7 @@ def own_options(options: Mapping[str, str]) -> Mapping[str, str]:
         return options
     kept = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
     if "path" in options:
-        kept["path"] = _file_uri(options["path"])
+        kept["path"] = options["path"]
     return kept
 
 
@@ -44,9 +43,3 @@ def recall_options(schema: StructType, options: Mapping[str, str]) -> dict[str, 
 
 def _is_table(options: Mapping[str, str]) -> bool:
     return "provider" in options and "owner" in options
-
-
-def _file_uri(path: str) -> str:
-    """A local path that Spark has put the way Java writes URIs: `file:/data` is `file:///data`."""
-    is_java = path.startswith(_JAVA_FILE) and not path.startswith("file://")
-    return f"file:///{path.removeprefix(_JAVA_FILE)}" if is_java else path

@@ -305,8 +305,8 @@ def check_level(codec: Codec, level: int | None) -> None:
     if codec not in LEVELS:
         raise OptionError(f"codec {codec.label} has no levels, got {level}")
     low, high = LEVELS[codec]
-    if not low <= level <= high:
-        raise OptionError(f"level {level} of codec {codec.label} is not in {low} to {high}")
+    if not isinstance(level, int | np.integer) or not low <= level <= high:
+        raise OptionError(f"level {level!r} of codec {codec.label} is not in {low} to {high}")
 
 
 def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:

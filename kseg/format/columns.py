@@ -95,7 +95,7 @@ def _offsets(batch: pa.RecordBatch, first_offset: int) -> NDArray[np.int64]:
     if column.null_count or not pa.types.is_integer(column.type):
         raise OptionError(f"column 'offset' must hold integers without nulls, got {column.type}")
     offsets: NDArray[np.int64] = _int64(column, "offset").to_numpy(zero_copy_only=False)
-    falls = np.diff(offsets, prepend=first_offset - 1) <= 0
+    falls = offsets <= np.append(first_offset - 1, offsets[:-1])  # no difference of two, which may overflow
     if falls.any():
         row = int(falls.argmax())
         before = offsets[row - 1] if row else first_offset - 1

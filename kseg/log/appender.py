@@ -14,14 +14,13 @@ import numpy as np
 from kseg import durable
 from kseg.errors import CorruptRecordError, LogError, OptionError, UnsupportedError
 from kseg.format.batch import checksum_error, offset_shown
-from kseg.format.builder import MAX_COUNT
 from kseg.index.build import Stop
 from kseg.log.checkpoints import write_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.files import snapshot_offsets, stray_snapshots
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
 from kseg.log.writer_open import FoundLog
-from kseg.log.writer_producers import ProducerFields, producer_fields
+from kseg.log.writer_producers import ProducerFields, check_range, producer_fields
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
@@ -57,8 +56,9 @@ class Appender:
         """The epoch for new batches; without a wish the last one known, else 0."""
         if leader_epoch is None:
             return max(self._latest_epoch, 0)
-        if not max(self._latest_epoch, 0) <= leader_epoch <= MAX_COUNT:
-            raise OptionError(f"leader_epoch {leader_epoch} is below the log's last one, {max(self._latest_epoch, 0)}")
+        check_range("leader_epoch", leader_epoch, 31)
+        if leader_epoch < self._latest_epoch:
+            raise OptionError(f"leader_epoch {leader_epoch} is below the log's last one, {self._latest_epoch}")
         return leader_epoch
 
     def producer_fields(

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Iterator
 
-from kseg.errors import LogError, StorageError
+from kseg.errors import LogError, OptionError, StorageError
 from kseg.log.checkpoints import Checkpoints, read_checkpoints
 from kseg.log.metadata import MetaProperties, read_meta_properties
 from kseg.log.names import IGNORED_DIRS, DirKind, FileKind, PartitionDir, parse_partition_dir, parse_segment_file
@@ -67,10 +67,12 @@ class LogDir:
         return len(self.partitions)
 
     def __contains__(self, key: object) -> bool:
-        wanted = TopicPartition(*key) if isinstance(key, tuple) else key
+        wanted = TopicPartition(*key) if isinstance(key, tuple) and len(key) == 2 else key
         return any(TopicPartition(log.topic, log.partition) == wanted for log in self.partitions)
 
     def __getitem__(self, key: tuple[str, int] | TopicPartition) -> Log:
+        if not isinstance(key, TopicPartition) and not (isinstance(key, tuple) and len(key) == 2):
+            raise OptionError(f"a partition is (topic, number), got {key!r}")
         wanted = key if isinstance(key, TopicPartition) else TopicPartition(*key)
         matches = [log for log in self.partitions if TopicPartition(log.topic, log.partition) == wanted]
         if len(matches) == 1:

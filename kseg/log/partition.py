@@ -197,6 +197,7 @@ class Log:
         Those that the indexes list, and those that the replay has seen behind the newest snapshot: a live broker writes
         a marker to the log before the index, and makes the index file with the first.
         """
+        start, end = _index("start", start), _index("end", end)
         listed = self.relisting(
             lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
         )

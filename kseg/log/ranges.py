@@ -13,10 +13,11 @@ with `failOnDataLoss=false` left out and reported. Holes inside a log (compactio
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kseg.errors import DataLossError, LogError, OptionError
+from kseg.errors import DataLossError, FormatError, LogError, OptionError
 from kseg.internal import consumer_offsets
 from kseg.log.group_offsets import committed_offsets
 from kseg.log.partition import Log
@@ -107,17 +108,19 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        if wanted.start < wanted.end or (tp not in resume and _is_before_damage(log, wanted)):
+        if wanted.start < wanted.end or (tp not in resume and find_damage_behind(log, wanted.end) is not None):
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
     return ResolvedRanges(tuple(ranges), tuple(losses), len(logs) - len(ranges))
 
 
-def _is_before_damage(log: Log, wanted: OffsetRange) -> bool:
-    """Whether nothing is wanted but the end of a log, and that is no end but damage."""
-    is_end = bool(log.segments) and log.end_offset == wanted.start == wanted.end
-    return is_end and log.segments[-1].tail_problem is not None
+def find_damage_behind(log: Log, offset: int) -> FormatError | None:
+    """What is wrong behind an offset, where that is the end of a log and in truth no end but damage."""
+    if not log.segments or log.end_offset != offset:
+        return None
+    problem = log.segments[-1].tail_problem
+    return None if problem is None else copy.copy(problem).with_context(path=log.segments[-1].path)
 
 
 def _start_of_others(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:

@@ -29,7 +29,6 @@ from kseg.log.writer_place import (
     make_log_dir,
     make_partition_dir,
     partition_path,
-    random_topic_id,
     refuse_content,
 )
 from kseg.log.writer_producers import check_range, next_sequence
@@ -210,7 +209,8 @@ def create_log(
     """Make a partition directory, named like `orders-0`, and open it for appending.
 
     Args:
-        topic_id: Kafka's id of the topic, for partition.metadata; a random one unless given.
+        topic_id: Kafka's id of the topic, for partition.metadata; unless given, that of the topic's other
+            partitions beside this one, else a random one.
         start_offset: The first offset.
         clock: Seconds since the epoch, for what has no timestamp of its own.
 
@@ -222,7 +222,7 @@ def create_log(
     config = config or LogConfig()
     directory, tp = partition_path(path)
     check_range("start_offset", start_offset, 62)
-    topic_id = random_topic_id() if topic_id is None else check_topic_id(topic_id)
+    topic_id = None if topic_id is None else check_topic_id(topic_id)
     make_log_dir(directory.parent)
     with ExitStack() as undo:
         session = WriteSession(directory.parent, tp)
@@ -230,7 +230,7 @@ def create_log(
         refuse_content(directory)
         session.check_checkpoints()
         session.begin_changes()
-        make_partition_dir(directory, topic_id)
+        make_partition_dir(directory, tp.topic, topic_id)
         active = ActiveSegment.create(directory, start_offset, config, now_ms=int(clock() * 1000))
         undo.pop_all()
     appender = Appender(directory, config, session, FoundLog.new(start_offset), active)

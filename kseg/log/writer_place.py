@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+import threading
 import uuid
 from pathlib import Path
 from typing import Final
 
 from kseg import durable
-from kseg.errors import LogError, OptionError
-from kseg.log.metadata import PartitionMetadata, is_uuid, write_partition_metadata
+from kseg.errors import KsegError, LogError, OptionError
+from kseg.log.metadata import PartitionMetadata, is_uuid, read_partition_metadata, write_partition_metadata
 from kseg.log.names import DirKind, parse_partition_dir
 from kseg.storage import LocalStore, open_store
 from kseg.types import TopicPartition
 
+_ids_lock = threading.Lock()
 _RESERVED_IDS: Final = ("A" * 22, "AAAAAAAAAAAAAAAAAAAAAQ")  # Kafka's zero and one uuids
 
 
@@ -55,11 +58,25 @@ def refuse_content(directory: Path) -> None:
         raise LogError("the directory is not empty", path=str(directory), hint="use append_to to write on in it")
 
 
-def make_partition_dir(directory: Path, topic_id: str) -> None:
+def make_partition_dir(directory: Path, topic: str, topic_id: str | None) -> None:
     """Make a partition directory, durably, with the topic's id in it: that comes before any data."""
-    durable.make_dir(directory, exist_ok=True)
-    durable.fsync_dir(directory.parent)
-    write_partition_metadata(str(directory), PartitionMetadata(topic_id))
+    with _ids_lock:  # threads that make two partitions of a new topic agree on its id
+        topic_id = topic_id or _topic_id_beside(directory, topic) or random_topic_id()
+        durable.make_dir(directory, exist_ok=True)
+        durable.fsync_dir(directory.parent)
+        write_partition_metadata(str(directory), PartitionMetadata(topic_id))
+
+
+def _topic_id_beside(directory: Path, topic: str) -> str | None:
+    """The id of the topic's other partitions in the same log directory: two ids would be two topics of one name."""
+    store, ids = LocalStore(), set()
+    for entry in store.list(str(directory.parent)):
+        name = parse_partition_dir(entry.name) if entry.is_dir else None
+        if name is not None and name.kind is DirKind.CURRENT and name.topic_partition.topic == topic:
+            with contextlib.suppress(KsegError):  # a broken file says nothing
+                found = read_partition_metadata(store, store.join(str(directory.parent), entry.name))
+                ids |= {found.topic_id} if found else set()
+    return ids.pop() if len(ids) == 1 else None
 
 
 def check_topic_id(topic_id: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
+import numpy as np
+
 from kseg.errors import LogError, OptionError
 from kseg.format.builder import MAX_COUNT
 from kseg.log.producers import ProducerState
@@ -22,8 +24,8 @@ class ProducerFields(TypedDict):
 
 def check_range(name: str, value: int, bits: int) -> None:
     """Refuse a number that is negative or has more than so many bits."""
-    if not 0 <= value < 1 << bits:
-        raise OptionError(f"{name} must be from 0 to {(1 << bits) - 1}, got {value}")
+    if not isinstance(value, int | np.integer) or not 0 <= value < 1 << bits:
+        raise OptionError(f"{name} must be from 0 to {(1 << bits) - 1}, got {value!r}")
 
 
 def producer_fields(

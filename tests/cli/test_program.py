@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,22 @@ def test_a_closed_pipe_is_quiet(golden):
     process.stderr.close()
     assert process.wait(timeout=60) == 141
     assert messages == b""
+
+
+@pytest.mark.parametrize("words", [["ls"], ["dump", "--records"]], ids=str)
+def test_a_full_disk_under_stdout_is_one_line_and_not_damage(golden, words):
+    command = [sys.executable, "-m", "kseg", words[0], str(golden / "before/plain-0"), *words[1:]]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "kseg: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize(("name", "closed", "status"), [("plain-0", ">&-", 0), ("nothing-0", "2>&-", 2)])
+def test_a_closed_stdout_or_stderr_is_quiet(golden, name, closed, status):
+    path = golden / "before" / name
+    command = ["sh", "-c", f'"{sys.executable}" -m kseg ls "{path}" {closed}']
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
 def test_an_interrupt_is_quiet(tmp_path):

@@ -14,7 +14,7 @@ import kseg
 from kseg.datasource.source import KsegDataSource
 from kseg.datasource.spark_schema import record_schema
 from kseg.datasource.stream import share_limit
-from kseg.errors import DataLossError, LogError, OptionError
+from kseg.errors import ChecksumError, DataLossError, LogError, OptionError
 from kseg.options import SourceOptions
 from kseg.types import TopicPartition
 
@@ -285,6 +285,24 @@ def test_a_log_that_was_cut_off_is_data_loss(tmp_path):
     reader = reader_of(tmp_path, failOnDataLoss="false")
     assert reader.latestOffset(start, DEFAULT) == {"t": {"0": 4}}
     assert reader.partitions(start, {"t": {"0": 4}}) == []
+
+
+def test_damage_where_nothing_is_new_is_told(tmp_path, caplog):
+    """No batch comes to it, so no task would: a query went on for ever beside it."""
+    write(tmp_path, "t-0", 6)
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    at_end, before = {"t": {"0": 3}}, {"t": {"0": 2}}
+    with pytest.raises(ChecksumError, match=f"{path.name}, byte .* offset 3: checksum"):
+        reader_of(tmp_path).latestOffset(at_end, DEFAULT)
+    assert reader_of(tmp_path).latestOffset(before, DEFAULT) == at_end, "the batch tells it"
+    reader = reader_of(tmp_path, corrupt="skip")
+    assert [reader.latestOffset(at_end, DEFAULT) for _ in range(2)] == [at_end] * 2
+    assert caplog.text.count("nothing behind it is read") == 1
+    path.write_bytes(data[:-10])
+    assert reader_of(tmp_path).latestOffset(at_end, DEFAULT) == at_end, "a batch that is being written"
 
 
 def test_a_high_watermark_that_lags_holds_the_stream_and_not_a_batch_that_is_repeated(tmp_path):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import kseg
+from kseg.datasource.planning import plan_read
 from kseg.datasource.source import KsegDataSource
 from kseg.options import option_map, parse_source_options
 from tests.builders import LogBuilder
@@ -73,3 +74,40 @@ def test_keywords_of_the_kafka_source_are_taken(tmp_path):
 
 def test_columns_may_be_a_text_as_topics_may():
     assert parse_source_options(option_map("data", "a,b", "offset, key", {})).columns == ("offset", "key")
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("offset long, offset long", "none twice: offset, offset"),
+        ("", "at least one column"),
+        ("value binary not null", "column 'value' can be null: leave NOT NULL out"),
+        ("headers array<struct<key:string,value:binary>> not null", "column 'headers' can be null"),
+    ],
+)
+def test_a_schema_that_spark_would_fail_on_in_the_tasks(golden, schema, message):
+    """Twice the same column was a ValueError of pyarrow, a null in a column that has none a NullPointerException."""
+    source = KsegDataSource({"path": str(golden / "before"), "subscribe": "plain"})
+    fields = [part.split(" ", 2) for part in schema.split(", ") if part]
+    wanted = StructType([StructField(f[0], _parse(f[1]), len(f) == 2) for f in fields])
+    with pytest.raises(kseg.OptionError, match=message):
+        source.reader(wanted)
+
+
+def _parse(name):
+    headers = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+    return {"long": LongType(), "binary": BinaryType()}.get(name, headers)
+
+
+def test_columns_that_are_never_null_may_be_said_to_be_so(golden):
+    source = KsegDataSource({"path": str(golden / "before"), "subscribe": "plain"})
+    assert source.reader(StructType().add("offset", LongType(), nullable=False)).partitions()
+
+
+def test_ranges_of_so_many_records_are_cut_by_bytes_too(golden):
+    """A limit on records must not undo minPartitions nor maxBytesPerTask: it made a task of each range."""
+    for given, least in ({"minPartitions": "10"}, 10), ({"maxBytesPerTask": "40k"}, 12):
+        options = {"path": str(golden / "before"), "subscribe": "plain", "maxRecordsPerPartition": "700", **given}
+        tasks = plan_read(parse_source_options(options))
+        assert len(tasks) >= least
+        assert max(max(split.end for split in task) - min(split.start for split in task) for task in tasks) <= 700

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 import kseg
 from kseg.errors import LogError, OptionError
 from kseg.log import writer_input
+from kseg.log.select import select_logs
+from kseg.options import parse_source_options
 from kseg.types import OffsetRange
 from tests.log.written import CODECS, START, bases, check_indexes, clock, names, numbered
 from tests.reference.rows import records_of
@@ -222,6 +225,19 @@ def test_create_refuses_what_is_there_and_append_what_is_not(tmp_path):
     with pytest.raises(OptionError, match="local"):
         kseg.create_log("s3://bucket/c-0")
     assert not (tmp_path / "c-0").exists()
+
+
+def test_partitions_of_a_new_topic_have_one_id(tmp_path):
+    """Each had its own, so that Spark took two partitions beside each other for two topics of one name."""
+    (tmp_path / "a-7").mkdir()
+    (tmp_path / "a-7/partition.metadata").write_text("junk")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: kseg.create_log(tmp_path / f"a-{n}").close(), range(4)))
+    kseg.create_log(tmp_path / "a-b-0").close()
+    ids = [kseg.open_log(tmp_path / name).topic_id for name in ("a-0", "a-1", "a-2", "a-3", "a-b-0")]
+    assert len(set(ids[:4])) == 1
+    assert ids[4] != ids[0]
+    assert len(select_logs([str(tmp_path)], parse_source_options({"path": str(tmp_path), "subscribe": "a"}))) == 4
 
 
 def test_topic_ids_are_given_or_random(tmp_path):

@@ -1,0 +1,78 @@
+"""Wrong arguments end in an OptionError that says what is wanted, and never in silence or in another exception."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import kseg
+from kseg.errors import OptionError
+from tests.builders import LogBuilder
+
+
+@pytest.fixture
+def path(tmp_path):
+    return LogBuilder(tmp_path).segment().batch(3).write()
+
+
+@pytest.mark.parametrize("columns", [[], (), 5, iter([])], ids=str)
+def test_a_read_of_no_column_is_refused_and_does_not_look_empty(path, columns):
+    with pytest.raises(OptionError, match="columns"):
+        list(kseg.open_log(path).read(columns=columns))
+
+
+def test_columns_may_be_any_iterable(path):
+    (batch,) = kseg.open_log(path).read(columns=iter(["offset", "key"]))
+    assert batch.schema.names == ["offset", "key"]
+
+
+@pytest.mark.parametrize("wrong", ["", "a\0b"], ids=repr)
+@pytest.mark.parametrize("call", [kseg.open_log, kseg.open_dir, kseg.append_to, kseg.create_log])
+def test_an_empty_path_is_not_the_working_directory(monkeypatch, path, call, wrong):
+    monkeypatch.chdir(path)
+    with pytest.raises(OptionError, match=r"path|partition directory"):
+        call(wrong)
+
+
+def test_javas_file_uris_are_paths(path):
+    log = kseg.open_log(f"file:{path}")
+    assert (log.directory, log.end_offset) == (str(path), 3)
+    assert len(kseg.open_dir(f"file:{path.parent}")) == 1
+    with kseg.append_to(f"file:{path}") as writer:
+        assert writer.next_offset == 3
+
+
+@pytest.mark.parametrize("key", ["random-0", 0, None, ("random",), ("random", 0, 0)], ids=str)
+def test_a_partition_is_a_topic_and_a_number(path, key):
+    data = kseg.open_dir(path.parent)
+    assert key not in data
+    with pytest.raises(OptionError, match=r"\(topic, number\)"):
+        data[key]
+
+
+def test_numbers_are_numbers(path):
+    log = kseg.open_log(path)
+    with pytest.raises(OptionError, match="start"):
+        log.aborted_transactions("a", "b")
+    with pytest.raises(OptionError, match="bytes per second"):
+        kseg.open_log(path, max_bytes_per_second="5")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"codec": "gzip", "level": "3"}, "level '3'"),
+        ({"producer_id": "x"}, "producer_id must be from 0"),
+        ({"leader_epoch": 1 << 31}, "leader_epoch must be from 0 to 2147483647"),
+        ({"leader_epoch": -1}, "leader_epoch must be from 0 to 2147483647"),
+    ],
+    ids=str,
+)
+def test_wrong_options_of_append(path, options, message):
+    with kseg.append_to(path) as writer, pytest.raises(OptionError, match=message):
+        writer.append(pa.table({"value": ["x"]}), **options)
+
+
+def test_the_greatest_offset_does_not_fall(path):
+    with kseg.append_to(path) as writer, pytest.raises(OptionError, match="too large"):
+        writer.append(pa.table({"value": ["x"], "offset": [2**63 - 1]}))
