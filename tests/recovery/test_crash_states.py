@@ -6,6 +6,7 @@ The log has segments 0 {0-1, 2}, 3 {3, 4}, 5 {5-7} and 8 {8}; `merged` is what a
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
+def aborted(directory: Path, base: int, version: int, marker: int | None = None) -> None:
+    entry = struct.pack(">hqqqq", version, 7, base, base if marker is None else marker, base)
+    (directory / named(base, ".txnindex")).write_bytes(entry)
+
+
 State = Callable[[Path, Path], None]
 STATES: dict[str, tuple[State, bool, int, int]] = {
     "nothing": (lambda m, d: None, False, 0, 9),
@@ -108,6 +114,9 @@ STATES: dict[str, tuple[State, bool, int, int]] = {
     "index of 3 lost, clean": (lambda m, d: (d / named(3, ".index")).unlink(), True, 0, 9),
     "bit flip in the first batch": (lambda m, d: flip(d / named(0, ".log"), 65), False, 0, 0),
     "bit flip in the last batch, clean": (lambda m, d: flip(d / named(8, ".log"), 65), True, 0, 9),
+    "transaction index of 3 with a version whose first byte is 0": (lambda m, d: aborted(d, 3, 1), True, 0, 9),
+    "transaction index of 3 with a negative version": (lambda m, d: aborted(d, 3, -1), True, 0, 9),
+    "transaction index of 3 with a marker below it": (lambda m, d: aborted(d, 3, -1, marker=2), True, 0, 9),
     "everything lost": (lambda m, d: [path.unlink() for path in d.iterdir()], False, 0, 0),
 }
 
