@@ -20,6 +20,7 @@ from kseg.native.table import (
     CONTROL_BIT,
     COORDINATOR_EPOCH,
     LAST_OFFSET,
+    MARKER_TIMESTAMP,
     MARKER_TYPE,
     MAX_TIMESTAMP,
     PRODUCER_EPOCH,
@@ -114,7 +115,7 @@ def fill_producers(
             producers[LAST_SEQUENCE, slot] = -1
             producers[NEWEST_OFFSET, slot] = -1
             producers[OFFSET_DELTA, slot] = 0
-        producers[TIMESTAMP, slot] = table[MAX_TIMESTAMP, row]
+        producers[TIMESTAMP, slot] = table[MARKER_TIMESTAMP if is_control else MAX_TIMESTAMP, row]
         began = producers[TXN_FIRST_OFFSET, slot]
         if is_control:
             producers[MARKER_EPOCH, slot] = table[COORDINATOR_EPOCH, row]

@@ -76,7 +76,7 @@ class ProducerTwin:
         epoch = int(table[columns.PRODUCER_EPOCH, row])
         if epoch != state["epoch"]:
             state.update(epoch=epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
-        state["timestamp"] = int(table[columns.MAX_TIMESTAMP, row])
+        state["timestamp"] = int(table[columns.MARKER_TIMESTAMP if is_control else columns.MAX_TIMESTAMP, row])
         base, last = int(table[columns.BASE_OFFSET, row]), int(table[columns.LAST_OFFSET, row])
         if is_control:
             state["coordinator_epoch"] = int(table[columns.COORDINATOR_EPOCH, row])

@@ -38,6 +38,7 @@ def logs(draw):
                 "base_sequence": -1 if kind == MARKER else draw(st.sampled_from([0, 5, 2**31 - 3, -7, -(2**31)])),
                 "max_timestamp": draw(st.integers(-1, 100)),
                 "marker_type": draw(st.sampled_from([0, 1, 0, 1, -1, 5])) if kind == MARKER else -1,
+                "marker_timestamp": draw(st.integers(-1, 100)) if kind == MARKER else -1,
                 "coordinator_epoch": draw(st.integers(0, 3)) if kind == MARKER else -1,
             }
         )

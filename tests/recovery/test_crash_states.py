@@ -16,6 +16,7 @@ import kseg
 from tests.builders import LogBuilder
 from tests.kafka.oracle import OracleError
 from tests.recovery.states import NOW, assert_same_files, content, settled, write_checkpoints
+from tests.reference import batch as v2
 
 CONFIG = kseg.LogConfig(index_interval_bytes=1, producer_id_expiration_ms=2**31 - 1)
 SETTINGS = {"index.interval.bytes": 1}
@@ -176,3 +177,19 @@ def test_a_segment_beyond_2_gib_is_refused_and_left_alone(oracle, before, tmp_pa
     assert {path.name: path.stat().st_size for path in ours.iterdir()} == names
     with pytest.raises(OracleError):
         oracle.load(ours, **SETTINGS)
+
+
+def test_a_producers_time_is_that_of_its_marker_even_where_the_batch_says_another(oracle, tmp_path):
+    """A flipped bit under a checksum that fits again: the record counts, and not the batch's greatest timestamp."""
+    ours, kafkas = tmp_path / "ours" / "t-0", tmp_path / "kafkas" / "t-0"
+    oracle.gen(ours, 3, 30, txn=1, roll=0, gap=0, codec="none")
+    (log,) = ours.glob("*.log")
+    data = log.read_bytes()
+    at, size = [place for place in v2.walk(data)[0] if data[place[0] + 22] & v2.CONTROL_BIT][-1]
+    marker = bytearray(data[at : at + size])
+    marker[27 + 6] ^= 1  # of the base timestamp
+    log.write_bytes(data[:at] + v2.repair(bytes(marker)) + data[at + size :])
+    shutil.copytree(ours, kafkas)
+    oracle.load(kafkas, **SETTINGS)
+    kseg.recover(ours, as_kafka=True, config=CONFIG, now_ms=NOW)
+    assert_same_files(content(ours), settled(kafkas))
