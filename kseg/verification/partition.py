@@ -106,7 +106,10 @@ class PartitionCheck:
                 sound.append(result)
             else:
                 path = task.store.join(task.directory, task.files[FileKind.LOG].name)
-                self.findings.add_error("KS708" if isinstance(result, StorageError) else "KS101", result, path)
+                code = "KS101"
+                if isinstance(result, StorageError):
+                    code = "KS708" if result.missing else "KS709"  # a running broker may delete a segment meanwhile
+                self.findings.add_error(code, result, path)
         self._check_files()
         if len(sound) == len(self.tasks) and sound:
             history = self._check_producers(sound)
