@@ -206,6 +206,7 @@ def _fill_shared(table: t.Table, options: BatchOptions) -> None:
     table[t.BASE_SEQUENCE] = options.base_sequence
     table[t.MARKER_TYPE] = -1
     table[t.COORDINATOR_EPOCH] = -1
+    table[t.MARKER_TIMESTAMP] = -1
 
 
 def _check_sizes(table: t.Table) -> None:

@@ -44,15 +44,22 @@ class TxnIndex:
     def parse(cls, data: bytes, path: str | None = None) -> Self:
         """Read a file's bytes.
 
+        Of the version a broker looks at the first byte alone: what it takes for version 0 is read here too, as a
+        problem.
+
         Raises:
-            IndexFileError: An entry's version is unknown, so what it holds cannot be told.
+            IndexFileError: An entry's version is one that a broker does not read, so what it holds cannot be told.
         """
         entries = np.frombuffer(data, _ENTRY, len(data) // ENTRY_SIZE)
-        unknown = np.flatnonzero(entries["version"] != VERSION)
-        if len(unknown):
-            message = f"version {entries['version'][unknown[0]]} of entry {unknown[0]} is unknown"
-            raise IndexFileError(message, path=path, position=int(unknown[0]) * ENTRY_SIZE)
-        problems = []
+        problems: list[IndexFileError] = []
+        for slot in np.flatnonzero(entries["version"] != VERSION).tolist():
+            version = int(entries["version"][slot])
+            problem = IndexFileError(
+                f"version {version} of entry {slot} is unknown", path=path, position=slot * ENTRY_SIZE
+            )
+            if version >> 8 > VERSION:
+                raise problem
+            problems[:] = problems or [problem]  # the first one is enough
         if extra := len(data) % ENTRY_SIZE:
             message = f"the last entry is cut off after {extra} of {ENTRY_SIZE} bytes"
             problems.append(IndexFileError(message, path=path, position=len(data) - extra))

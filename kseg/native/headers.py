@@ -29,8 +29,10 @@ from kseg.native.table import (
     LEADER_EPOCH,
     LEGACY_CRC_START,
     LEGACY_MIN_LENGTH,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     MAGIC,
+    MARKER_TIMESTAMP,
     MARKER_TYPE,
     MAX_TIMESTAMP,
     POSITION,
@@ -54,11 +56,11 @@ COMMIT: Final = 1
 
 @inlined
 def _fill_marker(data: Any, start: int, end: int, table: Any, row: int) -> None:
-    """Read type and coordinator epoch of the control record at `start`; what is broken stays -1."""
+    """Read type, time and coordinator epoch of the control record at `start`; what is broken stays -1."""
     _, p = read_varint(data, start, end)
     if p == BAD_VARINT or p >= end:
         return
-    _, p = read_varlong(data, p + 1, end)
+    delta, p = read_varlong(data, p + 1, end)
     if p == BAD_VARINT:
         return
     _, p = read_varint(data, p, end)
@@ -69,6 +71,9 @@ def _fill_marker(data: Any, start: int, end: int, table: Any, row: int) -> None:
         return
     kind = load_i16(data, p + 2)
     table[MARKER_TYPE, row] = kind
+    table[MARKER_TIMESTAMP, row] = table[MAX_TIMESTAMP, row]
+    if not table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT:
+        table[MARKER_TIMESTAMP, row] = wrap_i64(int(table[BASE_TIMESTAMP, row]) + int(delta))
     value_length, p = read_varint(data, p + key_length, end)
     if p == BAD_VARINT or kind < 0 or kind > COMMIT or value_length < 6 or value_length > end - p:
         return
@@ -92,6 +97,7 @@ def fill_v2_row(data: Any, at: int, size: int, table: Any, row: int) -> None:
     table[COUNT, row] = count
     table[MARKER_TYPE, row] = -1
     table[COORDINATOR_EPOCH, row] = -1
+    table[MARKER_TIMESTAMP, row] = -1
     if attributes & CONTROL_BIT and not attributes & CODEC_MASK and count > 0:
         _fill_marker(data, at + HEADER_SIZE, at + size, table, row)
 
@@ -118,6 +124,7 @@ def fill_legacy_row(data: Any, at: int, size: int, magic: int, table: Any, row: 
     table[COUNT, row] = -1 if compressed else 1
     table[MARKER_TYPE, row] = -1
     table[COORDINATOR_EPOCH, row] = -1
+    table[MARKER_TIMESTAMP, row] = -1
 
 
 @kernel

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kseg.native._jit import kernel
+from kseg.native._jit import inlined, kernel
 from kseg.native.memory import wrap_i64
 from kseg.native.table import (
     ATTRIBUTES,
@@ -20,6 +20,7 @@ from kseg.native.table import (
     CONTROL_BIT,
     COORDINATOR_EPOCH,
     LAST_OFFSET,
+    MARKER_TIMESTAMP,
     MARKER_TYPE,
     MAX_TIMESTAMP,
     PRODUCER_EPOCH,
@@ -49,7 +50,7 @@ OPEN_END: Final = 1
 
 ABORT: Final = 0
 COMMIT: Final = 1
-SEQUENCE_MASK: Final = 0x7FFFFFFF
+GREATEST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 @kernel
@@ -60,6 +61,22 @@ def scan_first_open(producers: Any, open_first: Any, open_slots: Any, start: int
         if slot != but_slot and producers[TXN_FIRST_OFFSET, slot] == open_first[i]:
             return i
     return end
+
+
+@inlined
+def last_sequence(first: int, delta: int) -> int:
+    """The sequence `delta` records behind `first`: behind the greatest comes 0.
+
+    Numbers that only damage can bring are taken as Java's 32-bit integers take them.
+    """
+    if first > _wrap_i32(GREATEST_SEQUENCE - delta):
+        return _wrap_i32(delta - (GREATEST_SEQUENCE - first) - 1)
+    return _wrap_i32(first + delta)
+
+
+@inlined
+def _wrap_i32(value: int) -> int:
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 @kernel
@@ -98,7 +115,7 @@ def fill_producers(
             producers[LAST_SEQUENCE, slot] = -1
             producers[NEWEST_OFFSET, slot] = -1
             producers[OFFSET_DELTA, slot] = 0
-        producers[TIMESTAMP, slot] = table[MAX_TIMESTAMP, row]
+        producers[TIMESTAMP, slot] = table[MARKER_TIMESTAMP if is_control else MAX_TIMESTAMP, row]
         began = producers[TXN_FIRST_OFFSET, slot]
         if is_control:
             producers[MARKER_EPOCH, slot] = table[COORDINATOR_EPOCH, row]
@@ -120,7 +137,7 @@ def fill_producers(
             continue
         delta = wrap_i64(int(table[LAST_OFFSET, row]) - int(first))
         sequence = table[BASE_SEQUENCE, row]
-        producers[LAST_SEQUENCE, slot] = -1 if sequence == -1 else (int(sequence) + delta) & SEQUENCE_MASK
+        producers[LAST_SEQUENCE, slot] = -1 if sequence == -1 else last_sequence(int(sequence), delta)
         producers[NEWEST_OFFSET, slot] = table[LAST_OFFSET, row]
         producers[OFFSET_DELTA, slot] = delta
         if attributes & TRANSACTIONAL_BIT:

@@ -32,7 +32,8 @@ MARKER_TYPE: Final = (
     14  # of a control batch's first record: 0 ABORT, 1 COMMIT, 2.. KRaft; -1: no control batch, or no record
 )
 COORDINATOR_EPOCH: Final = 15  # of a transaction marker, else -1
-COLUMNS: Final = 16
+MARKER_TIMESTAMP: Final = 16  # of a control batch's first record, else -1
+COLUMNS: Final = 17
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08

@@ -21,7 +21,7 @@ from kseg.log.walk import Chunk
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.header_reads import pread_address, read_checked
-from kseg.native.headers import scan_candidate
+from kseg.native.headers import fill_headers, scan_candidate, scan_checksums
 from kseg.recovery.folder import FolderFile
 from kseg.recovery.segments import walk_chunks
 
@@ -90,18 +90,16 @@ def _piece_end(file: FolderFile, start: int, piece_bytes: int, base_offset: int)
 
 def _find_start(file: FolderFile, near: int, base_offset: int) -> int | None:
     """A place a little behind `near` where a sound batch begins; None where none is found at once."""
-    buffer = np.empty(_PROBE_BYTES, np.uint8)
+    buffer, row = np.empty(_PROBE_BYTES, np.uint8), t.new_table(1)
     data = buffer[: file.read_into(near, buffer)]
     at = -1
     for _ in range(_PROBES):
-        at, _ = scan_candidate(data, at + 1, data.size, file.size - near, base_offset, base_offset)
+        at, size = scan_candidate(data, at + 1, data.size, data.size, base_offset, base_offset)
         if at < 0:
             return None
-        try:
-            next(walk_chunks(file, start=near + at, end=min(near + at + _PROBE_BYTES, file.size), check=True))
-        except (FormatError, StopIteration):
-            continue
-        return near + int(at)
+        filled, _, _ = fill_headers(data, at, at + size, near, row, 0)
+        if filled == 1 and scan_checksums(data, near, row, 0, 1)[0] < 0:
+            return near + int(at)
     return None
 
 

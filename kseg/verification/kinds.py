@@ -243,6 +243,11 @@ KINDS: Final[dict[str, Kind]] = {
         "A file or directory cannot be read.",
         "Look at permissions and at the disk, and verify again.",
     ),
+    "KS709": Kind(
+        _DAMAGE,
+        "A segment cannot be read, so nothing is known of its records.",
+        "Look at permissions, at the disk or the store, and verify again; restore it from a replica or a copy.",
+    ),
     "KS901": Kind(
         _DAMAGE,
         "The copies differ: other records at the same offsets.",

@@ -44,6 +44,7 @@ class PartitionCheck:
         self.findings = Findings()
         self._deep, self._was_closed = deep, was_closed
         self._checkpoints = log.checkpoints  # before the listing: a live broker's log only grows
+        self._log_start = self._checkpoints.get(CheckpointKind.LOG_START, self.tp) or 0
         log.refresh()
         self._entries: Entries = log.store.list(log.directory)
         self.snapshots = sorted(snapshot_offsets(self._entries))
@@ -105,7 +106,10 @@ class PartitionCheck:
                 sound.append(result)
             else:
                 path = task.store.join(task.directory, task.files[FileKind.LOG].name)
-                self.findings.add_error("KS708" if isinstance(result, StorageError) else "KS101", result, path)
+                code = "KS101"
+                if isinstance(result, StorageError):
+                    code = "KS708" if result.missing else "KS709"  # a running broker may delete a segment meanwhile
+                self.findings.add_error(code, result, path)
         self._check_files()
         if len(sound) == len(self.tasks) and sound:
             history = self._check_producers(sound)
@@ -117,8 +121,7 @@ class PartitionCheck:
 
     def _check_producers(self, results: list[SegmentResult]) -> History:
         start = results[0].base_offset
-        log_start = self._checkpoints.get(CheckpointKind.LOG_START, self.tp) or 0
-        history = History(start, log_start, self.findings)
+        history = History(start, self._log_start, self.findings)
         columns = {offset: self._read_snapshot(offset) for offset in self.snapshots if offset > start}
         damaged = False
         for task, result in zip(self.tasks, results, strict=True):
@@ -154,7 +157,8 @@ class PartitionCheck:
     def _look_for_snapshots(self, results: list[SegmentResult], has_producers: bool) -> None:
         bases = [result.base_offset for result in results]
         end = results[-1].last_offset + 1
-        missing = [base for base in bases[1:] if base not in self.snapshots]
+        # a broker deletes those up to the log start
+        missing = [base for base in bases[1:] if base not in self.snapshots and base > self._log_start]
         if missing and not self.snapshots and has_producers:
             self.findings.add("KS404", self.log.directory, f"{len(missing)} segments should have one")
         elif missing:
@@ -210,8 +214,8 @@ class PartitionCheck:
         for (epoch, first, last, position), file in runs:
             at_first, at_last = epochs.epoch_of(first), epochs.epoch_of(last)
             wrong = next((other for other in (at_first, at_last) if other not in (None, epoch)), None)
-            if wrong is None and at_last is None and epochs.entries:
-                continue  # before the first entry: cut off with the log start
+            if wrong is None and at_last is None and (epochs.entries or last < self._log_start):
+                continue  # before the first entry, or all of it: cut off with the log start
             if wrong is not None or not epochs.entries:
                 detail = (
                     f"offsets {first} to {last}: epoch {epoch}, the checkpoint has {'none' if wrong is None else wrong}"
@@ -242,7 +246,7 @@ class PartitionCheck:
             names = [kind.value for kind in CheckpointKind if self._checkpoints.get(kind, self.tp) == cut]
             names += [f"{cut:020d}.snapshot"] if cut in self.snapshots else []
             self.findings.add("KS606", last.path, f"offset {cut} of {', '.join(names)}", offset=cut)
-        start = self._checkpoints.get(CheckpointKind.LOG_START, self.tp) or 0
+        start = self._log_start
         below = [task.base_offset for task in self.tasks if task.next_base is not None and task.next_base <= start]
         if below:
             self.findings.add("KS303", self.log.directory, f"{len(below)} segments below {start}", offset=start)

@@ -18,8 +18,9 @@ from kseg.log.segment import Segment
 from kseg.log.walk import Chunk, ReadOptions
 from kseg.native import table as t
 from kseg.native import verify as native
+from kseg.native.header_reads import pread_address, read_checked
 from kseg.native.headers import scan_checksums
-from kseg.storage import Entry, RandomFile, Store
+from kseg.storage import Entry, LocalFile, RandomFile, Store
 from kseg.types import NO_TIMESTAMP
 from kseg.verification.findings import MOST_OF_A_KIND, Finding, Findings
 from kseg.verification.indexes import IndexCheck
@@ -29,6 +30,9 @@ from kseg.verification.tail import resync, tell_tail
 
 Numbers = NDArray[np.int64]
 CHUNK_BYTES: Final = 1 << 20  # small enough to stay in the processor's cache between reading and checking
+ROWS: Final = (1 << 12) + 8  # the same, and no power of two: columns would share one set of that cache
+BATCH_BYTES: Final = 1 << 20  # of the largest batch that is not left to the walk that takes any
+CALL_BYTES: Final = 32 << 20
 MOST_RESYNCS: Final = 200
 MOST_EPOCH_RUNS: Final = 10_000
 NO_NEXT: Final = 2**63 - 1
@@ -123,9 +127,8 @@ class _Walk:
         self.state[native.WALK_LIMIT] = min(task.base_offset + native.MAX_RELATIVE, NO_NEXT)
         self.state[native.WALK_LAST] = task.base_offset - 1
         self.state[native.WALK_EPOCH] = -1
-        self.suspect = (
-            -1
-        )  # where a batch with a wrong checksum starts that ends where the walk stands: its length may lie
+        # where a batch with a wrong checksum starts that ends where the walk stands: its length may lie
+        self.suspect = -1
         self.suspect_end = -1
         self.markers: list[Numbers] = []
 
@@ -152,9 +155,30 @@ class _Walk:
         result.findings = self.findings.list()
         return result
 
+    def _walk_sound(self, file: RandomFile) -> int:
+        """Look at batches up to the first that is not plain and sound; return where that is.
+
+        The kernel reads a step and checks it while it is in the processor's cache. What is odd is left to the walk that
+        can say what it is.
+        """
+        address, options = pread_address(), self.task.options
+        is_plain = self.records is None and not options.drop_page_cache and options.max_bytes_per_second is None
+        if not is_plain or not address or not isinstance(file, LocalFile):
+            return 0
+        buffer, table = np.empty(min(BATCH_BYTES, options.max_batch_bytes), np.uint8), t.new_table(ROWS)
+        position, rows = 0, 1
+        while rows and position < file.size:
+            end = min(position + CALL_BYTES, file.size)  # so that a signal is not kept waiting
+            rows, position, status = read_checked(address, file.fileno(), position, end, buffer, table, 0)
+            if rows:
+                self._look_at(table[:, :rows])
+            if status < 0:
+                break
+        return int(position)
+
     def _walk(self, file: RandomFile) -> int:
         """Look at all batches; return the byte behind the last one."""
-        position = 0
+        position = self._walk_sound(file)
         for _ in range(MOST_RESYNCS):
             walker = self.segment.walk(file, start=position, end=file.size, chunk_bytes=CHUNK_BYTES)
             try:
@@ -186,12 +210,18 @@ class _Walk:
         return position
 
     def _look(self, chunk: Chunk) -> None:
-        rows = chunk.rows
         skip = self._check_sums(chunk)
-        table = chunk.table[:, :rows]
-        sound = table
+        table = chunk.table[:, : chunk.rows]
         if skip.any():
-            sound = np.ascontiguousarray(table[:, ~skip])
+            self.result.batches += int(skip.sum())
+            table = np.ascontiguousarray(table[:, ~skip])
+        self._look_at(table)
+        if self.records is not None:
+            self.records.add(chunk, skip)
+
+    def _look_at(self, sound: t.Table) -> None:
+        """Look at rows whose checksums are right."""
+        self.result.batches += sound.shape[1]
         flags, holes = np.zeros(sound.shape[1], np.int64), np.empty(sound.shape[1], np.int64)
         before = int(self.state[native.WALK_LAST])
         flagged = native.fill_flags(sound, sound.shape[1], self.state, flags, holes)
@@ -199,12 +229,9 @@ class _Walk:
             self._tell_flags(sound, flags, before)
             placed = flags & WRONG_OFFSETS == 0
             sound, holes = np.ascontiguousarray(sound[:, placed]), holes[placed]
-        self.result.batches += rows
         if sound.shape[1]:
             self.indexes.add(sound)
             self._note(sound, holes, before)
-        if self.records is not None:
-            self.records.add(chunk, skip)
 
     def _check_sums(self, chunk: Chunk) -> NDArray[np.bool_]:
         skip = np.zeros(chunk.rows, np.bool_)

@@ -37,9 +37,17 @@ def vars_of(txn):
 
 
 def test_an_unknown_version_cannot_be_read():
-    data = struct.pack(">hqqqq", 0, 1, 2, 3, 4) + struct.pack(">hqqqq", 1, 1, 2, 4, 5)
-    with pytest.raises(IndexFileError, match=r"x\.txnindex, byte 34: version 1 of entry 1"):
+    data = struct.pack(">hqqqq", 0, 1, 2, 3, 4) + struct.pack(">hqqqq", 256, 1, 2, 4, 5)
+    with pytest.raises(IndexFileError, match=r"x\.txnindex, byte 34: version 256 of entry 1"):
         TxnIndex.parse(data, "x.txnindex")
+
+
+@pytest.mark.parametrize("version", [1, 255, -1, -32768])
+def test_a_version_whose_first_byte_is_not_positive_is_read_as_brokers_do_and_is_a_problem(version):
+    data = struct.pack(">hqqqq", 0, 1, 2, 3, 4) + 2 * struct.pack(">hqqqq", version, 1, 2, 4, 5)
+    index = TxnIndex.parse(data, "x.txnindex")
+    assert list(index)[1] == AbortedTxn(1, 2, 4, 5)
+    assert f"x.txnindex, byte 34: version {version} of entry 1" in str(index.check(0)[0])
 
 
 def test_check_tells_what_is_wrong():

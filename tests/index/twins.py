@@ -76,7 +76,7 @@ class ProducerTwin:
         epoch = int(table[columns.PRODUCER_EPOCH, row])
         if epoch != state["epoch"]:
             state.update(epoch=epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
-        state["timestamp"] = int(table[columns.MAX_TIMESTAMP, row])
+        state["timestamp"] = int(table[columns.MARKER_TIMESTAMP if is_control else columns.MAX_TIMESTAMP, row])
         base, last = int(table[columns.BASE_OFFSET, row]), int(table[columns.LAST_OFFSET, row])
         if is_control:
             state["coordinator_epoch"] = int(table[columns.COORDINATOR_EPOCH, row])
@@ -90,7 +90,8 @@ class ProducerTwin:
                 state["txn_first_offset"] = -1
             return
         sequence = int(table[columns.BASE_SEQUENCE, row])
-        state["last_sequence"] = -1 if sequence < 0 else (sequence + last - base) % 2**31
+        after = sequence + last - base  # a sequence that is negative, from damage, does not wrap around
+        state["last_sequence"] = -1 if sequence == -1 else after % 2**31 if sequence >= 0 else after
         state.update(last_offset=last, offset_delta=last - base)
         if attributes & columns.TRANSACTIONAL_BIT and state["txn_first_offset"] < 0:
             state["txn_first_offset"] = base

@@ -35,9 +35,10 @@ def logs(draw):
                 "attributes": kind,
                 "producer_id": draw(st.sampled_from([-1, 1, 2, 3, 7, 2**40])),
                 "producer_epoch": draw(st.sampled_from([0, 0, 0, 1])),
-                "base_sequence": -1 if kind == MARKER else draw(st.sampled_from([0, 5, 2**31 - 3])),
+                "base_sequence": -1 if kind == MARKER else draw(st.sampled_from([0, 5, 2**31 - 3, -7, -(2**31)])),
                 "max_timestamp": draw(st.integers(-1, 100)),
                 "marker_type": draw(st.sampled_from([0, 1, 0, 1, -1, 5])) if kind == MARKER else -1,
+                "marker_timestamp": draw(st.integers(-1, 100)) if kind == MARKER else -1,
                 "coordinator_epoch": draw(st.integers(0, 3)) if kind == MARKER else -1,
             }
         )
@@ -99,6 +100,17 @@ def test_a_write_outside_of_the_open_transaction_is_told():
     with pytest.raises(LogError, match="offset 1: producer 9 wrote outside of its open transaction"):
         state.add(make_table(rows), 2)
     assert state.end_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("first", "delta", "expected"),
+    [(0, 0, 0), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 3, 9, 6), (-7, 3, -4), (5, -1, -(2**31) + 4)],
+)
+def test_the_last_sequence_is_that_of_kafkas_increment(first, delta, expected):
+    batch = {"attributes": DATA, "producer_id": 3, "producer_epoch": 0, "base_sequence": first}
+    state = ProducerState()
+    state.add(make_table([batch | {"base_offset": 10, "last_offset": 10 + delta}]), 1)
+    assert state.entries()[0].last_sequence == expected
 
 
 def test_many_open_transactions_take_no_time():

@@ -14,9 +14,10 @@ from kseg.native import crc32c as native
 from kseg.native.memory import as_array
 from tests.reference import crc32c as twin
 
-# around the widths of a step and of the three parallel streams
+# around the widths of a step and of the three parallel streams, and all remainders of a block
 LENGTHS = sorted(
-    {0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65}
+    {0, 1, 2, 7, 8, 9, 15, 16, 17}
+    | set(range(native.BLOCK_BYTES - 1, 3 * native.BLOCK_BYTES + 16))
     | {
         streams * size + extra
         for size in (native.SHORT_STREAM, native.LONG_STREAM)

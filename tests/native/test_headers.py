@@ -34,7 +34,7 @@ def test_all_fields_of_a_batch(case, file_position):
     assert row_of(done.table, 0) == [
         file_position, batch.size, batch.base_offset, batch.last_offset, batch.leader_epoch, 2, batch.crc,
         batch.attributes, batch.base_timestamp, batch.max_timestamp, batch.producer_id, batch.producer_epoch,
-        batch.base_sequence, batch.count, -1, -1,
+        batch.base_sequence, batch.count, -1, -1, -1,
     ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_fields_of_legacy_entries(case):
         assert found[t.MAX_TIMESTAMP] == message.timestamp
         assert found[t.PRODUCER_ID : t.BASE_SEQUENCE + 1] == [-1, -1, -1]
         assert found[t.COUNT] == (-1 if wrapper else 1)
-        assert found[t.MARKER_TYPE :] == [-1, -1]
+        assert found[t.MARKER_TYPE :] == [-1, -1, -1]
 
 
 @given(segments(), st.integers(0, 40))
@@ -154,6 +154,17 @@ def test_markers(key, value, marker, epoch):
     fields = v2.Fields(flags=v2.TXN_BIT | v2.CONTROL_BIT, producer_id=9, producer_epoch=1)
     table = walk(v2.encode_batch([Record(0, 2000, key, value)], fields)).table
     assert (table[t.MARKER_TYPE, 0], table[t.COORDINATOR_EPOCH, 0]) == (marker, epoch)
+    assert table[t.MARKER_TIMESTAMP, 0] == 2000
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(0, 2008), (v2.LAT_BIT, 2000)])
+def test_a_markers_time_is_its_records(flags, expected):
+    """That is the batch's greatest timestamp where nobody has changed the batch."""
+    fields = v2.Fields(flags=v2.TXN_BIT | v2.CONTROL_BIT | flags, producer_id=9, producer_epoch=1)
+    batch = bytearray(v2.encode_batch([Record(0, 2000, bytes(4), bytes(6))], fields))
+    batch[27 + 7] ^= 8  # of the base timestamp
+    table = walk(v2.repair(bytes(batch))).table
+    assert (table[t.MARKER_TIMESTAMP, 0], table[t.MAX_TIMESTAMP, 0]) == (expected, 2000)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x00\x00"])

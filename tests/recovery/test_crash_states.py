@@ -6,6 +6,7 @@ The log has segments 0 {0-1, 2}, 3 {3, 4}, 5 {5-7} and 8 {8}; `merged` is what a
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import kseg
 from tests.builders import LogBuilder
 from tests.kafka.oracle import OracleError
 from tests.recovery.states import NOW, assert_same_files, content, settled, write_checkpoints
+from tests.reference import batch as v2
 
 CONFIG = kseg.LogConfig(index_interval_bytes=1, producer_id_expiration_ms=2**31 - 1)
 SETTINGS = {"index.interval.bytes": 1}
@@ -89,6 +91,11 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
+def aborted(directory: Path, base: int, version: int, marker: int | None = None) -> None:
+    entry = struct.pack(">hqqqq", version, 7, base, base if marker is None else marker, base)
+    (directory / named(base, ".txnindex")).write_bytes(entry)
+
+
 State = Callable[[Path, Path], None]
 STATES: dict[str, tuple[State, bool, int, int]] = {
     "nothing": (lambda m, d: None, False, 0, 9),
@@ -108,6 +115,9 @@ STATES: dict[str, tuple[State, bool, int, int]] = {
     "index of 3 lost, clean": (lambda m, d: (d / named(3, ".index")).unlink(), True, 0, 9),
     "bit flip in the first batch": (lambda m, d: flip(d / named(0, ".log"), 65), False, 0, 0),
     "bit flip in the last batch, clean": (lambda m, d: flip(d / named(8, ".log"), 65), True, 0, 9),
+    "transaction index of 3 with a version whose first byte is 0": (lambda m, d: aborted(d, 3, 1), True, 0, 9),
+    "transaction index of 3 with a negative version": (lambda m, d: aborted(d, 3, -1), True, 0, 9),
+    "transaction index of 3 with a marker below it": (lambda m, d: aborted(d, 3, -1, marker=2), True, 0, 9),
     "everything lost": (lambda m, d: [path.unlink() for path in d.iterdir()], False, 0, 0),
 }
 
@@ -167,3 +177,19 @@ def test_a_segment_beyond_2_gib_is_refused_and_left_alone(oracle, before, tmp_pa
     assert {path.name: path.stat().st_size for path in ours.iterdir()} == names
     with pytest.raises(OracleError):
         oracle.load(ours, **SETTINGS)
+
+
+def test_a_producers_time_is_that_of_its_marker_even_where_the_batch_says_another(oracle, tmp_path):
+    """A flipped bit under a checksum that fits again: the record counts, and not the batch's greatest timestamp."""
+    ours, kafkas = tmp_path / "ours" / "t-0", tmp_path / "kafkas" / "t-0"
+    oracle.gen(ours, 3, 30, txn=1, roll=0, gap=0, codec="none")
+    (log,) = ours.glob("*.log")
+    data = log.read_bytes()
+    at, size = [place for place in v2.walk(data)[0] if data[place[0] + 22] & v2.CONTROL_BIT][-1]
+    marker = bytearray(data[at : at + size])
+    marker[27 + 6] ^= 1  # of the base timestamp
+    log.write_bytes(data[:at] + v2.repair(bytes(marker)) + data[at + size :])
+    shutil.copytree(ours, kafkas)
+    oracle.load(kafkas, **SETTINGS)
+    kseg.recover(ours, as_kafka=True, config=CONFIG, now_ms=NOW)
+    assert_same_files(content(ours), settled(kafkas))

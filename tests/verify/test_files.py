@@ -72,9 +72,12 @@ def test_files_that_do_not_belong(log, tmp_path):
     assert codes(tmp_path) == {"KS707"}
 
 
-def test_a_log_that_cannot_be_read(log, monkeypatch):
+def test_a_segment_that_cannot_be_read_is_damage(log, monkeypatch):
+    """Such as on a disk with bad sectors: nothing was looked at, so nothing is sound."""
+
     def fail(self: LocalStore, path: str) -> None:
         raise StorageError("input/output error", path=path)
 
     monkeypatch.setattr(LocalStore, "open", fail)
-    assert "KS708" in all_codes(log)
+    assert "KS709" in all_codes(log)
+    assert not kseg.verify(log).is_sound

@@ -67,3 +67,14 @@ def test_logs_of_kafkas_classes_raise_no_alarm(oracle, tmp_path, seed, options):
     oracle.load(directory, logStart=start, clean=False, now=NOW + DAY * (seed % 3), **settings)
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nrandom 0 {start}\n")
     assert alarms(tmp_path, deep=True) == []
+
+
+def test_a_log_whose_records_were_all_deleted_raises_no_alarm(oracle, tmp_path):
+    """DeleteRecords up to the log's end: two starts later neither epochs nor snapshots are left of what is below it."""
+    directory = tmp_path / "random-0"
+    end = oracle.gen(directory, 6, 30, gap=0, roll=0.2)["logEnd"]
+    (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nrandom 0 {end}\n")
+    for _ in range(3):
+        state = oracle.load(directory, logStart=end, clean=True, now=NOW)
+        assert alarms(tmp_path, deep=True) == []
+    assert state["epochs"] == []
