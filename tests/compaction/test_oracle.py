@@ -14,11 +14,12 @@ from tests.scale import counts
 
 pytestmark = pytest.mark.oracle
 SEEDS_PER_TEST = 5
+SNAPSHOT_SEEDS = (11, 29, *range(101, 95 + counts(5), 2))  # producers of odd ones expire in every other round
 
 
-def check_rounds(oracle: Oracle, home, seed: int, **config) -> int:
+def check_rounds(oracle: Oracle, home, seed: int, *, snapshots: bool = False, **config) -> int:
     setup = Setup(seed)
-    log = GrowingLog(oracle, home, setup)
+    log = GrowingLog(oracle, home, setup, snapshots=snapshots)
     rounds = 0
     for step in log.steps():
         report = compact(
@@ -45,3 +46,9 @@ def test_rounds_leave_the_same_batches_as_the_cleaner(oracle, tmp_path, first_se
         strategy = "spill" if seed % 4 == 2 else "memory"
         rounds += check_rounds(oracle, tmp_path / str(seed), seed, strategy=strategy)
     assert rounds >= SEEDS_PER_TEST
+
+
+@pytest.mark.parametrize("seed", SNAPSHOT_SEEDS)
+def test_without_a_clean_shutdown_no_snapshot_behind_what_was_flushed_is_believed(oracle, tmp_path, seed):
+    """A producer that had expired when a round took its last batch comes back with an earlier one, as at a start-up."""
+    assert check_rounds(oracle, tmp_path, seed, snapshots=True)
