@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
+from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.output import CleanedSegment
@@ -80,6 +81,8 @@ def plan_round(
     if reason is not None:
         return reason
     oldest = request.now_ms - config.producer_id_expiration_ms
+    aborted = log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable)
+    dirty = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
     return Round(
         log,
         config,
@@ -87,7 +90,8 @@ def plan_round(
         request.now_ms,
         plan_keys(log.segments, cleanable, config, request.workers),
         [p for p in _producers(log, was_clean=was_clean) if p.txn_first_offset >= 0 or p.timestamp > oldest],
-        log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable),
+        aborted,
+        lingering_aborts(dirty, aborted, cleanable.first_dirty),
         request.workers,
         request.progress,
     )
