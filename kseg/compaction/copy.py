@@ -27,10 +27,12 @@ def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterato
     """Make the partition's directory below `output`, with what lies behind the round; its checkpoints come at the end.
 
     Raises:
-        OptionError: It is there already.
+        OptionError: It is there already, or inside of what is copied.
     """
     first_uncleanable = cleanable.first_uncleanable
     target = output / f"{log.topic}-{log.partition}"
+    if output.resolve().is_relative_to(Path(log.directory).resolve()):
+        raise OptionError(f"{output} is inside of the partition that is copied", hint="choose another directory")
     if target.exists():
         raise OptionError(f"{target} is there already", hint="choose another directory")
     _make_dirs(output)

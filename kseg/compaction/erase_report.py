@@ -7,7 +7,7 @@ from typing import Literal
 
 from kseg.compaction.eraser import SegmentErasure
 from kseg.reports import Report
-from kseg.tables import Column, format_size, format_table
+from kseg.tables import Column, format_count, format_size, format_table
 
 _COLUMNS = (
     Column("DIRECTORY", at_least=16),
@@ -122,17 +122,23 @@ class EraseReport(Report):
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
         word = "would be erased" if self.dry_run else "erased"
-        summary = f"{self.records} record{'' if self.records == 1 else 's'} {word} in {len(self.places)} directories"
-        lines = [*table, summary]
-        if not self.dry_run:
+        done = [place for place in self.places if place.error is None]
+        lines = [
+            *table,
+            f"{format_count(sum(place.records for place in done), 'record')} {word} in {len(done)} directories",
+        ]
+        if not self.dry_run and (done or not self.places):
             where = " in what is read" if self.lingering else ""
             lines.append(f"a last look found {self.left or 'none'}{where}")
         lines += [f"deleted: {name}" for name in (*self.deleted_files, *self.deleted_quarantine)]
-        lines += [f"failed: {place.path}: {place.error}" for place in self.failed]
+        for place in self.failed:
+            lines.append(f"failed: {place.path}: {place.error}")
+            if place.records:
+                lines.append(f"{format_count(place.records, 'record')} that were found there may still be there")
         lines += [f"refused: {text}" for text in self.refusals]
         lines += [f"NOT COVERED: {name}" for name in self.not_covered]
         for found in self.lingering:
-            number = "not searched" if found.records is None else f"{found.records} record{'s' * (found.records > 1)}"
+            number = "not searched" if found.records is None else format_count(found.records, "record")
             lines.append(f"STILL IN THE TIER: {found.path}: {number}; {found.why}")
         if any(found.records for found in self.lingering):
             lines.append("objects hold them until their grace period is over; --grace-ms 0 deletes what is retired now")

@@ -180,6 +180,13 @@ class KeyReader:
                 raise record_error(chunk.table, stop, status)
             self.in_order = self.in_order and in_order
 
+    def read_lingering(self, chunk: Chunk, rows: range, hidden: NDArray[np.bool_], first_offset: int) -> None:
+        """The same, with `~offset` instead of the offset."""
+        before = self.count
+        self.read(chunk, rows, hidden, first_offset)
+        added = self._entries[before : self.count, 2]
+        np.invert(added, out=added)
+
     def take(self) -> NDArray[np.int64]:
         """What was collected, rows of (low hash, high hash, offset), and begin anew; valid until the next `read`."""
         count, self.count = self.count, 0

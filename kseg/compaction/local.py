@@ -52,12 +52,13 @@ class LocalPasses:
     def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
         keys = KeyMap(slots, new_hash_key())
         first = self._round.range.first_dirty
-        scanner = KeyScanner(AbortedRanges.of(self._round.aborted), first, keys, keys.hash_key)
+        aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
+        scanner = KeyScanner(aborted, first, keys, keys.hash_key)
         parts = self._scan(scanner, first)
         self.key_count = keys.keys
         end = max(scanner.last_offset + 1, first)
         room = self._round.config.memory_budget - keys.size
-        if not scanner.in_order or end - first > 8 * room:
+        if not scanner.in_order or self._round.lingering or end - first > 8 * room:
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
         return KeptOffsets(keys, first, end, has_earlier=has_earlier).latest_of, parts
@@ -66,7 +67,8 @@ class LocalPasses:
         files = SpillFiles(folder, self._round.keys.files)
         try:
             first = self._round.segments[0].base_offset
-            scanner = KeyScanner(AbortedRanges.of(self._round.aborted), first, files, new_hash_key())
+            aborted, lingering = AbortedRanges.of(self._round.aborted), AbortedRanges.of(self._round.lingering)
+            scanner = KeyScanner(aborted, first, files, new_hash_key(), lingering)
             parts = self._scan(scanner, first)
         finally:
             files.close()

@@ -34,6 +34,12 @@ def transaction_rows(chunk: Chunk, rows: range) -> TransactionRows:
     return chunk.table[_COLUMNS, span][:, wanted]
 
 
+def is_abort(rows: TransactionRows) -> NDArray[np.bool_]:
+    """Which rows are ABORT markers; a control batch without a record is none."""
+    found: NDArray[np.bool_] = (rows[_COLUMNS.index(t.MARKER_TYPE)] == 0) & (rows[_COLUMNS.index(t.COUNT)] > 0)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """What cleaning has to know of a log's transactions.

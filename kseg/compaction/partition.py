@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
+from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.output import CleanedSegment
@@ -26,7 +27,9 @@ from kseg.compaction.round import Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
+from kseg.index.producer import ProducerEntry
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
+from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
@@ -61,13 +64,16 @@ class Request:
         return not self.dry_run and self.output is None and not is_alone
 
 
-def plan_round(log: Log, config: CleanerConfig, request: Request, checkpoint: int | None) -> Round | str:
+def plan_round(
+    log: Log, config: CleanerConfig, request: Request, checkpoint: int | None, *, was_clean: bool
+) -> Round | str:
     """What a round would work on, or why there is nothing to do.
 
     With `first_dirty` the caller decides where dirty records begin, and the dirty ratio does not matter.
 
     Args:
         checkpoint: Where the last round ended; None where there was none.
+        was_clean: Whether a broker that starts here takes all files for what they say.
     """
     told = request.first_dirty
     cleanable = find_cleanable(log, checkpoint if told is None else told, config, request.now_ms)
@@ -75,17 +81,42 @@ def plan_round(log: Log, config: CleanerConfig, request: Request, checkpoint: in
     if reason is not None:
         return reason
     oldest = request.now_ms - config.producer_id_expiration_ms
+    aborted = log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable)
+    dirty = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
     return Round(
         log,
         config,
         cleanable,
         request.now_ms,
         plan_keys(log.segments, cleanable, config, request.workers),
-        [p for p in log.producers() if p.txn_first_offset >= 0 or p.timestamp > oldest],
-        log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable),
+        [p for p in _producers(log, was_clean=was_clean) if p.txn_first_offset >= 0 or p.timestamp > oldest],
+        aborted,
+        lingering_aborts(dirty, aborted, cleanable.first_dirty),
         request.workers,
         request.progress,
     )
+
+
+def _producers(log: Log, *, was_clean: bool) -> list[ProducerEntry]:
+    """The producers that a broker would know that starts here.
+
+    Without a clean shutdown it reads the segments from the recovery point on, and takes no snapshot behind their start:
+    one may tell of batches that an earlier round took. Where even the newest names nobody, nobody is looked for.
+    """
+    producers = log.producers()
+    if was_clean or not producers:
+        return producers
+    flushed = log.checkpoints.get(CheckpointKind.RECOVERY_POINT, TopicPartition(log.topic, log.partition)) or 0
+    bases = [segment.base_offset for segment in log.segments]
+    return log.producers(snapshot_limit=max((base for base in bases if base <= flushed), default=0))
+
+
+def _was_clean(log: Log, session: WriteSession | None, target: RemoteTarget | None) -> bool:
+    if target is not None:  # a tier's snapshots are what they were when they were copied
+        return True
+    if session is not None:
+        return session.was_clean
+    return read_clean_shutdown(log.store, os.path.dirname(log.directory)) is not None  # noqa: PTH120
 
 
 def compact_partition(log: Log, config: CleanerConfig, request: Request) -> PartitionCompaction:
@@ -108,7 +139,8 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
         target = _remote_target(log, request, stack)
         if isinstance(target, str):
             return PartitionCompaction(log.topic, log.partition, log.directory, skipped=target)
-        plan = plan_round(log, config, request, _checkpoint(log, request, target))
+        was_clean = _was_clean(log, session, target)
+        plan = plan_round(log, config, request, _checkpoint(log, request, target), was_clean=was_clean)
         if isinstance(plan, str):
             if target is not None and not request.dry_run:
                 target.sweep()

@@ -36,6 +36,7 @@ class Round:
     keys: KeyPlan
     producers: list[ProducerEntry]
     aborted: list[AbortedTxn]
+    lingering: list[AbortedTxn]
     workers: int | None = None
     progress: Progress = SILENT
     seconds: dict[str, float] = field(default_factory=dict)

@@ -14,7 +14,8 @@ from kseg.compaction.markers import NO_ROWS, TransactionRows, transaction_rows
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.errors import FormatError
 from kseg.log.segment import Segment
-from kseg.log.visibility import AbortedRanges
+from kseg.log.visibility import NONE_ABORTED, AbortedRanges
+from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
 
@@ -33,14 +34,23 @@ class KeyScanner:
 
     Args:
         first_offset: Records before it do not count, and what lies before it is only looked at for transactions.
+        lingering: Of these the sink gets `~offset`: other records may supersede them, they supersede none.
 
     Attributes:
         last_offset: The last one of all batches that were scanned.
         in_order: Whether no two records that were scanned can have the same offset.
     """
 
-    def __init__(self, aborted: AbortedRanges, first_offset: int, sink: KeySink, hash_key: NDArray[np.uint64]) -> None:
+    def __init__(
+        self,
+        aborted: AbortedRanges,
+        first_offset: int,
+        sink: KeySink,
+        hash_key: NDArray[np.uint64],
+        lingering: AbortedRanges = NONE_ABORTED,
+    ) -> None:
         self._aborted = aborted
+        self._lingering = lingering
         self._first_offset = first_offset
         self._sink = sink
         self._hash_key = hash_key
@@ -57,7 +67,6 @@ class KeyScanner:
         """
         counts = piece.end > self._first_offset
         parts = [NO_ROWS]
-        a = self._aborted
         reader = self._reader
         last = -1
         try:
@@ -65,8 +74,11 @@ class KeyScanner:
                 parts.append(transaction_rows(chunk, rows))
                 if not counts:
                     continue
-                hidden = np.empty(rows.stop, np.bool_)
-                fill_hidden(chunk.table, rows.start, rows.stop, a.producers, a.firsts, a.markers, hidden)
+                hidden = _hidden(chunk, rows, self._aborted)
+                if len(self._lingering.producers):
+                    lingers = _hidden(chunk, rows, self._lingering) & ~hidden
+                    reader.read_lingering(chunk, rows, ~lingers, self._first_offset)
+                    hidden |= lingers
                 reader.read(chunk, rows, hidden, self._first_offset)
                 last = int(chunk.table[t.LAST_OFFSET, rows.stop - 1])
                 if reader.count >= PUT_ENTRIES:
@@ -86,6 +98,12 @@ class KeyScanner:
             self._local.reader = KeyReader(self._hash_key)
         reader: KeyReader = self._local.reader
         return reader
+
+
+def _hidden(chunk: Chunk, rows: range, aborted: AbortedRanges) -> NDArray[np.bool_]:
+    hidden = np.zeros(rows.stop, np.bool_)
+    fill_hidden(chunk.table, rows.start, rows.stop, aborted.producers, aborted.firsts, aborted.markers, hidden)
+    return hidden
 
 
 def cut_pieces(segments: Sequence[Segment], border: int, piece_bytes: int) -> list[Piece]:

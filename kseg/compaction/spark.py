@@ -61,7 +61,7 @@ class SparkPasses:
         round_, hash_key = self._round, new_hash_key()
         first = round_.range.first_dirty
         slots = largest_map(round_.config.memory_budget)
-        aborted = AbortedRanges.of(round_.aborted)
+        aborted = AbortedRanges.of([*round_.aborted, *round_.lingering])
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, round_.keys.slots) for pieces in groups]
         parts: list[TransactionRows] = []
@@ -80,7 +80,7 @@ class SparkPasses:
     def _find_by_shuffle(self) -> tuple[Answers, list[TransactionRows]]:
         round_, place, hash_key = self._round, self._place, new_hash_key()
         first, dirty, files = round_.segments[0].base_offset, round_.range.first_dirty, round_.keys.files
-        aborted = AbortedRanges.of(round_.aborted)
+        aborted, lingering = AbortedRanges.of(round_.aborted), AbortedRanges.of(round_.lingering)
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(place, pieces, aborted, 2**63 - 1, hash_key, 1) for pieces in groups]
         parts = [rows for scanned in self._run(scan, tasks, groups) for rows in scanned.transactions]
@@ -88,7 +88,7 @@ class SparkPasses:
         def emit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from _emit_keys(groups[number], aborted, first, hash_key, files)
+                    yield from _emit_keys(groups[number], aborted, lingering, first, hash_key, files)
 
         def resolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from _resolve_keys(batches, place, dirty)
@@ -132,11 +132,11 @@ class _Rows:
 
 
 def _emit_keys(
-    pieces: Sequence[Piece], aborted: AbortedRanges, first: int, hash_key: Any, files: int
+    pieces: Sequence[Piece], aborted: AbortedRanges, lingering: AbortedRanges, first: int, hash_key: Any, files: int
 ) -> Iterator[pa.RecordBatch]:
     for piece in pieces:
         rows = _Rows(files)
-        KeyScanner(aborted, first, rows, hash_key)(piece)
+        KeyScanner(aborted, first, rows, hash_key, lingering)(piece)
         yield from rows.batches
 
 

@@ -81,11 +81,12 @@ def superseded_offsets(entries: NDArray[np.int64], first_dirty: int) -> tuple[ND
     """Offsets of the records that a dirty one with the same key replaces, ascending; and how many keys are dirty.
 
     Args:
-        entries: All records of some keys: rows of (low hash, high hash, offset).
+        entries: All records of some keys: rows of (low hash, high hash, offset), `~offset` where it replaces none.
     """
-    hashes, offsets = np.ascontiguousarray(entries[:, :2]), np.ascontiguousarray(entries[:, 2])
+    hashes, told = np.ascontiguousarray(entries[:, :2]), entries[:, 2]
+    offsets = np.where(told < 0, ~told, told)
     keys = KeyMap(slots_for(len(entries)), new_hash_key())
-    keys.put(entries[offsets >= first_dirty])
+    keys.put(entries[told >= max(first_dirty, 0)])
     latest = keys.latest(hashes, np.ones(len(hashes), np.bool_))
     return np.sort(offsets[offsets < latest]), keys.keys
 

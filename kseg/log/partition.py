@@ -167,9 +167,13 @@ class Log:
                 self.refresh()
         return operation()
 
-    def producers(self) -> list[ProducerEntry]:
-        """The producers that the log knows, by id, at its end."""
-        return self._producer_state.entries()
+    def producers(self, *, snapshot_limit: int | None = None) -> list[ProducerEntry]:
+        """The producers that the log knows, by id, at its end.
+
+        Args:
+            snapshot_limit: Believe no snapshot above this offset, but the batches.
+        """
+        return (self._producer_state if snapshot_limit is None else self._state_from(snapshot_limit)).entries()
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions that have no marker yet, by first offset."""

@@ -76,9 +76,14 @@ class Step:
 
 
 class GrowingLog:
-    """A generated log whose segments are handed out in four parts to two directories, `theirs` and `ours`."""
+    """A generated log whose segments are handed out in four parts to two directories, `theirs` and `ours`.
 
-    def __init__(self, oracle: Oracle, home: Path, setup: Setup, batches: int = 240) -> None:
+    Without `snapshots` both sides have to find out for themselves what these say.
+    """
+
+    def __init__(
+        self, oracle: Oracle, home: Path, setup: Setup, batches: int = 240, *, snapshots: bool = False
+    ) -> None:
         self._source = home / "source" / "t-0"
         oracle.gen(self._source, setup.seed, batches, **setup.options)
         self.theirs, self.ours = home / "theirs" / "t-0", home / "ours" / "t-0"
@@ -87,6 +92,7 @@ class GrowingLog:
         bases = sorted(int(path.stem) for path in self._source.glob("*.log"))
         self._parts = [bases[i * len(bases) // 4 : (i + 1) * len(bases) // 4] for i in range(4)]
         self._setup = setup
+        self._snapshots = snapshots
         self.first_dirty = 0
 
     def steps(self) -> Iterator[Step]:
@@ -95,7 +101,7 @@ class GrowingLog:
         for number, part in enumerate(self._parts):
             for base in part:
                 for file in self._source.glob(f"{base:020d}.*"):
-                    if file.suffix != ".snapshot":  # kseg and Kafka rebuild what these say
+                    if file.suffix != ".snapshot" or self._snapshots:
                         shutil.copy2(file, self.theirs)
                         shutil.copy2(file, self.ours)
             if len(list(self.ours.glob("*.log"))) > 1:

@@ -117,6 +117,15 @@ def test_a_copy_is_compacted_and_the_log_is_left_alone(orders, tmp_path):
     assert "there already" in again.partitions[0].error
 
 
+@pytest.mark.parametrize("below", ["", "copies/of/it"])
+def test_a_copy_inside_of_its_own_log_is_refused(orders, below):
+    before = content(orders)
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW, output=orders / below).partitions
+    assert "inside of the partition" in done.error
+    assert content(orders) == before
+    assert not [path for path in orders.iterdir() if path.is_dir()]
+
+
 @pytest.mark.parametrize("strategy", ["memory", "spill"])
 def test_null_keys_are_counted_and_no_stray_files_are_left(tmp_path, strategy):
     builder = LogBuilder(tmp_path / "data").segment()

@@ -12,7 +12,7 @@ import pytest
 
 import kseg
 from kseg.compaction import erase
-from kseg.errors import OptionError
+from kseg.errors import OptionError, StorageError
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
 from tests.compaction.rounds import Setup
@@ -140,3 +140,17 @@ def test_damage_is_told_and_the_rest_is_erased(tmp_path):
     assert not report.is_proof
     assert "checksum" in report.failed[0].error
     assert SECRET not in all_bytes(tmp_path / "data" / "good-0")
+
+
+def test_records_of_a_directory_that_failed_are_not_told_as_erased(people, monkeypatch):
+    def full_disk(*_):
+        raise StorageError("no space left on the device", path=str(people))
+
+    monkeypatch.setattr("kseg.compaction.erase_job.staging", full_disk)
+    report = erase(people, keys=[SECRET])
+    assert not report.is_proof
+    text = "\n".join(report.lines())
+    assert "0 records erased in 0 directories" in text
+    assert "a last look" not in text
+    assert "2 records that were found there may still be there" in text
+    assert SECRET in all_bytes(people)

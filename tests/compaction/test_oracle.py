@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from kseg.compaction import compact
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
-from tests.compaction.rounds import GrowingLog, Setup
+from tests.compaction.rounds import START_MS, GrowingLog, Setup
 from tests.kafka.oracle import Oracle
 from tests.scale import counts
 
 pytestmark = pytest.mark.oracle
 SEEDS_PER_TEST = 5
+INSIDE_SEEDS = range(200, 200 + counts(6))
+SNAPSHOT_SEEDS = (11, 29, *range(101, 95 + counts(5), 2))  # producers of odd ones expire in every other round
 
 
-def check_rounds(oracle: Oracle, home, seed: int, **config) -> int:
+def check_rounds(oracle: Oracle, home, seed: int, *, snapshots: bool = False, **config) -> int:
     setup = Setup(seed)
-    log = GrowingLog(oracle, home, setup)
+    log = GrowingLog(oracle, home, setup, snapshots=snapshots)
     rounds = 0
     for step in log.steps():
         report = compact(
@@ -45,3 +49,29 @@ def test_rounds_leave_the_same_batches_as_the_cleaner(oracle, tmp_path, first_se
         strategy = "spill" if seed % 4 == 2 else "memory"
         rounds += check_rounds(oracle, tmp_path / str(seed), seed, strategy=strategy)
     assert rounds >= SEEDS_PER_TEST
+
+
+@pytest.mark.parametrize("seed", SNAPSHOT_SEEDS)
+def test_without_a_clean_shutdown_no_snapshot_behind_what_was_flushed_is_believed(oracle, tmp_path, seed):
+    """A producer that had expired when a round took its last batch comes back with an earlier one, as at a start-up."""
+    assert check_rounds(oracle, tmp_path, seed, snapshots=True)
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_a_round_that_begins_inside_a_segment_takes_the_same_transactions_for_aborted(oracle, tmp_path, strategy):
+    """The cleaner does not see markers before the index entry that it starts at, but knows of their transactions."""
+    rounds = 0
+    for seed in INSIDE_SEEDS:
+        ours, theirs = tmp_path / str(seed) / "ours" / "t-0", tmp_path / str(seed) / "theirs" / "t-0"
+        state = oracle.gen(theirs, seed, 200, codec="none", txn=0.95, life=100, roll=0.02, keys=30, gap=0)
+        shutil.copytree(theirs, ours)
+        setup = Setup(0)  # with the oracle's own settings
+        first = min(state["lastStable"], state["segments"][-1][0]) * 2 // 3
+        (done,) = compact(
+            ours, config=setup.config(0, strategy=strategy), now_ms=START_MS, first_dirty=first
+        ).partitions
+        if done.skipped is None:
+            oracle.clean(theirs, first, START_MS)
+            assert oracle.dump(ours) == oracle.dump(theirs), f"seed {seed}"
+            rounds += 1
+    assert rounds
