@@ -22,6 +22,8 @@ from kseg.tiering.tier import is_object_path, open_tier, place_of
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH = 4  # of directories that are looked through for a tier
+_NO_TIER = 0
+_ROOT_LEVELS = 3  # a tier's root, its topics, their partitions
 
 
 def open_log(
@@ -137,15 +139,31 @@ def all_logs(options: SourceOptions) -> list[Log]:
     return [log for path in options.paths for log in LogDir(*opener(path))]
 
 
-def holds_tier(store: Store, directory: str, depth: int = MAX_DEPTH) -> bool:
+def holds_tier(store: Store, directory: str) -> bool:
     """Whether a directory is a tier: a partition's objects are there or below, and no partition is."""
-    if place_of(directory) is not None or directory.rstrip("/").rpartition("/")[2] == PLAIN_ROOT:
-        return True
+    return (_levels_above(store, directory, MAX_DEPTH) or _NO_TIER) > _NO_TIER
+
+
+def _levels_above(store: Store, directory: str, depth: int) -> int | None:
+    """How far a directory is above a tier's objects; _NO_TIER where a partition is below too, None where neither is."""
+    if place_of(directory) is not None:
+        return 1
+    if directory.rstrip("/").rpartition("/")[2] == PLAIN_ROOT:
+        return 2
     try:
         entries = store.list(directory) if depth else []
     except StorageError:  # whoever lists the directory to read it tells this better
-        return False
+        return None
     names = [entry.name for entry in entries if entry.is_dir and not entry.name.startswith(".")]
     if any(parse_partition_dir(name) is not None for name in names):
-        return False
-    return any(holds_tier(store, store.join(directory, name), depth - 1) for name in names)
+        return _NO_TIER
+    found = None
+    for name in names:
+        below = _levels_above(store, store.join(directory, name), depth - 1)
+        if below == _NO_TIER:
+            return _NO_TIER
+        if below is not None:
+            found = below + 1
+            if found <= _ROOT_LEVELS:  # what is beside a topic of a tier is another: a bucket may have thousands
+                break
+    return found

@@ -165,3 +165,11 @@ def test_the_view_of_segments_shows_tiers(golden, golden_keys, name):
     assert rows[0]["path"].startswith(str(tree / "remote"))
     assert all(row["nextOffset"] == following["baseOffset"] for row, following in itertools.pairwise(rows))
     assert all(row["indexBytes"] is not None and row["maxTimestamp"] for row in rows)
+
+
+@pytest.mark.parametrize("tier", ["tiered/remote", "aiven/plain/remote"])
+def test_a_tier_beside_log_directories_hides_none_of_them(golden, tmp_path, tier):
+    (tmp_path / "a-tier").symlink_to(golden / tier)
+    assert {log.topic for log in kseg.open_dir(tmp_path)} == set(TOPICS)
+    (tmp_path / "data").symlink_to(golden / "before")
+    assert {log.topic for log in kseg.open_dir(tmp_path)} >= {"tx", "plain"}
