@@ -15,7 +15,7 @@ def path(tmp_path):
     return LogBuilder(tmp_path).segment().batch(3).write()
 
 
-@pytest.mark.parametrize("columns", [[], (), 5, iter([])], ids=str)
+@pytest.mark.parametrize("columns", [[], (), 5, iter([])], ids=["list", "tuple", "number", "iterator"])
 def test_a_read_of_no_column_is_refused_and_does_not_look_empty(path, columns):
     with pytest.raises(OptionError, match="columns"):
         list(kseg.open_log(path).read(columns=columns))
