@@ -82,8 +82,8 @@ def test_a_held_directory_is_refused_with_status_3(orders):
     assert "lock" in answer.messages
 
 
-@pytest.mark.parametrize("policy", [None, "delete"])
-def test_a_policy_that_is_unknown_or_not_compact_is_refused(orders, policy):
+@pytest.mark.parametrize("policy", [None, "delete", ""])
+def test_a_policy_that_is_unknown_or_empty_or_not_compact_is_refused(orders, policy):
     before = content(orders.parent)
     flags = () if policy is None else ("--cleanup-policy", policy)
     answer = call("compact", orders, *flags)
