@@ -56,8 +56,8 @@ def effective_config(
     if isinstance(found, Refusal):
         return found
     merged = dataclasses.replace(config or CleanerConfig(), **_fields(found))
-    if merged.policies and "compact" not in merged.policies:
-        return Refusal(log.topic, f"its cleanup.policy is {merged.cleanup_policy}, not compact")
+    if merged.cleanup_policy is not None and "compact" not in merged.policies:
+        return Refusal(log.topic, f"its cleanup.policy is {merged.cleanup_policy or 'empty'}, not compact")
     return merged
 
 

@@ -207,7 +207,7 @@ def _kept_attributes(table: Any, row: int, mask: int) -> Any:
 @inlined
 def _rebuild(
     data: Any, arena: Any, table: Any, row: int, in_arena: bool, payload_end: int, columns: Any, first: int, end: int,
-    keeps: Any, horizon: int, keep_top: bool, functions: Any, packing: Any, scratch: Any, out: Any, at: int,
+    keeps: Any, horizon: int, stays: bool, functions: Any, packing: Any, scratch: Any, out: Any, at: int,
     rebuilt: Any, n: int,
 ) -> Any:  # fmt: skip
     """Write the records that stay, as one batch; return its end, or PACK_FAILED."""
@@ -269,10 +269,10 @@ def _rebuild(
     _begin_header(table, row, rebuilt, n, at, attributes | (DELETE_HORIZON_BIT if horizon >= 0 else 0))
     rebuilt[SIZE, n] = p - at
     rebuilt[BASE_OFFSET, n] = base_offset
-    if table[MAGIC, row] < 2:
+    if table[MAGIC, row] < 2 and not stays:
         rebuilt[LAST_OFFSET, n] = last
     rebuilt[BASE_TIMESTAMP, n] = base_time
-    if not append_time and not keep_top:
+    if not append_time and not stays:
         rebuilt[MAX_TIMESTAMP, n] = top
     rebuilt[COUNT, n] = count
     return p
@@ -349,11 +349,12 @@ def rewrite_batches(
                 horizon = rules[NEW_HORIZON]
             elif has_horizon:
                 horizon = table[BASE_TIMESTAMP, row]
-            keep_top = fates[row] & RETAIN_EMPTY != 0 and not rules[CONVERT]  # its producer's clock must not go back
+            # neither the log's end nor its producer's clock may go back
+            stays = fates[row] & RETAIN_EMPTY != 0 and not rules[CONVERT]
             in_arena = starts[row] >= shift
             end = _rebuild(
                 data, arena, table, row, in_arena, ends[row] - (shift if in_arena else 0), columns, first, i, keeps,
-                horizon, keep_top,
+                horizon, stays,
                 functions, packing, scratch, out, at, rebuilt, n,
             )  # fmt: skip
             if end < 0:

@@ -82,8 +82,8 @@ def test_a_held_directory_is_refused_with_status_3(orders):
     assert "lock" in answer.messages
 
 
-@pytest.mark.parametrize("policy", [None, "delete"])
-def test_a_policy_that_is_unknown_or_not_compact_is_refused(orders, policy):
+@pytest.mark.parametrize("policy", [None, "delete", ""])
+def test_a_policy_that_is_unknown_or_empty_or_not_compact_is_refused(orders, policy):
     before = content(orders.parent)
     flags = () if policy is None else ("--cleanup-policy", policy)
     answer = call("compact", orders, *flags)
@@ -151,6 +151,10 @@ def test_records_that_share_an_offset_are_told_apart_by_their_keys(tmp_path):
     twins = [Record(0, NOW, b"a", b"1", ()), Record(0, NOW, b"b", b"2", ())]
     builder = LogBuilder(tmp_path / "data").segment().batch(twins, last_offset_delta=1).record(b"a", b"3")
     directory = builder.segment().record(b"z", b"z").write()
+    before = content(directory)
+    (refused,) = compact(directory, config=CONFIG, now_ms=NOW, strategy="spill").partitions
+    assert "share an offset" in refused.error  # files tell of superseded records by offset alone
+    assert content(directory) == before
     (done,) = compact(directory, config=CONFIG, now_ms=NOW, strategy="memory").partitions
     assert (done.error, done.superseded, done.records_after) == (None, 1, 2)
 

@@ -15,7 +15,8 @@ from kseg.compaction import erase
 from kseg.errors import OptionError, StorageError
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
-from tests.compaction.rounds import Setup
+from tests.compaction.rounds import START_MS, Setup
+from tests.reference.record import Record
 from tests.scale import counts
 
 SECRET = b"person-4711"
@@ -70,6 +71,17 @@ def test_the_active_segment_is_erased_too_and_the_end_stays(people):
     (place,) = report.places
     assert [segment.records for segment in place.segments] == [1, 1]
     assert all(segment.digest_before != segment.digest_after for segment in place.segments)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_the_end_stays_where_the_last_record_of_a_legacy_batch_goes(oracle, tmp_path, magic, codec):
+    records = [Record(offset, START_MS, key, b"v", ()) for offset, key in enumerate([b"a", b"b", SECRET])]
+    directory = LogBuilder(tmp_path / "data").segment().legacy(records, codec=codec, magic=magic).write()
+    assert erase(directory, keys=[SECRET]).is_proof
+    assert [row[0] for row in rows_of(directory)] == [0, 1]
+    assert kseg.open_log(directory).end_offset == 3
+    assert oracle.load(directory)["logEnd"] == 3
 
 
 def test_keys_are_in_the_report_as_keyed_hashes_alone(people):
