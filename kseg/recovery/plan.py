@@ -101,7 +101,7 @@ def plan_recovery(
         plan.loaded.cuts += salvager.cuts
     put_epochs(plan, epochs)
     settle_files(plan)
-    plan.checkpoints = tuple(checkpoint_changes(plan, plan.loaded.log_end))
+    plan.checkpoints = tuple(checkpoint_changes(plan, plan.loaded.log_end, plan.loaded.log_end))
     if salvager is None:
         _tell_losses(plan)
     else:
@@ -170,13 +170,22 @@ def put_epochs(plan: Plan, stored: LeaderEpochs | None) -> None:
         plan.folder.files[LEADER_EPOCH_FILE] = Content(data=epochs.to_bytes())
 
 
-def checkpoint_changes(plan: Plan, log_end: int) -> list[CheckpointChange]:
-    """Lines of the log directory's checkpoint files that claim more than the log has."""
+def checkpoint_changes(plan: Plan, log_end: int, cleaned: int) -> list[CheckpointChange]:
+    """Lines of the log directory's checkpoint files that claim more than the log has.
+
+    Args:
+        cleaned: Up to where it can have been cleaned.
+    """
+    limits = {
+        CheckpointKind.RECOVERY_POINT: log_end,
+        CheckpointKind.HIGH_WATERMARK: log_end,
+        CheckpointKind.CLEANER: cleaned,
+    }
     changes = []
-    for kind in (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK, CheckpointKind.CLEANER):
+    for kind, limit in limits.items():
         offset = read_offset(plan.directory.parent, kind, plan.tp)
-        if offset is not None and offset > log_end:
-            changes.append(CheckpointChange(kind, offset, log_end))
+        if offset is not None and offset > limit:
+            changes.append(CheckpointChange(kind, offset, limit))
     return changes
 
 

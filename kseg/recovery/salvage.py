@@ -2,7 +2,8 @@
 
 A batch is sound if its checksum fits and its offsets rise. A base offset is not under the checksum: where offsets fall
 back, either the batch before has one that is too high, or this one has one that is too low. If this one fits behind the
-last but one, the batch before is the odd one.
+last but one, the batch before is the odd one. A transaction marker that cannot be read is damage too: no broker starts
+on it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 
 from kseg.errors import FormatError
 from kseg.log.names import MAX_OFFSET
-from kseg.log.sound import find_batch
+from kseg.log.sound import claimed_offsets, find_batch, frame, is_sound
 from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
+from kseg.recovery.markers import unreadable_markers
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
 from kseg.recovery.segments import OPTIONS, LoadedSegment, walk_chunks
@@ -66,7 +68,8 @@ def _run_from(file: FolderFile, start: int, floor: int, limit: int) -> tuple[Run
         for chunk in walk_chunks(file, start=start, check=True):
             firsts, lasts = _offsets(chunk)
             before = np.append(last, lasts[:-1])
-            wrong = (firsts <= before) | (lasts < firsts) | (lasts >= limit)
+            unreadable = unreadable_markers(chunk)
+            wrong = (firsts <= before) | (lasts < firsts) | (lasts >= limit) | unreadable
             rows = int(wrong.argmax()) if wrong.any() else chunk.rows
             if rows:
                 first = int(firsts[0]) if end == start else first
@@ -75,6 +78,9 @@ def _run_from(file: FolderFile, start: int, floor: int, limit: int) -> tuple[Run
                 end = last_start + int(chunk.table[t.SIZE, rows - 1])
             if rows == chunk.rows:
                 continue
+            if unreadable[rows]:
+                behind = int(chunk.table[t.POSITION, rows] + chunk.table[t.SIZE, rows])
+                return Run(start, end, first, last + 1), behind
             fits = before_last < firsts[rows] <= lasts[rows] < limit
             if fits and end > start:  # the batch before is the odd one
                 return Run(start, last_start, first, before_last + 1), end
@@ -106,16 +112,17 @@ class Salvager:
         """Take the damaged bytes out of a segment, then check the rest; nothing counts as cut, so no segment goes."""
         with segment.open() as file:
             runs = list(find_runs(file, base_offset=segment.base_offset, limit=following))
+            end = _end_behind(file, runs[-1].end if runs else 0) if following is None else following
         kept = sum(run.end - run.start for run in runs)
         if kept < segment.size:
-            self._take_out(segment, runs, following)
+            self._take_out(segment, runs, end)
         found = recover_segment(segment, producers, cache, interval_bytes=self._interval_bytes, progress=self._progress)
         return Recovered(found.valid_bytes, 0, found.next_offset, None)
 
-    def _take_out(self, segment: LoadedSegment, runs: list[Run], following: int | None) -> None:
+    def _take_out(self, segment: LoadedSegment, runs: list[Run], end: int | None) -> None:
         folder, base, size = segment.folder, segment.base_offset, segment.size
         content = folder.files[segment.log_name]
-        ends = [*((run.start, run.first_offset) for run in runs), (size, following)]
+        ends = [*((run.start, run.first_offset) for run in runs), (size, end)]
         position, offset = 0, base
         for run, (start, first) in zip([*runs, None], ends, strict=True):
             if start > position:
@@ -131,3 +138,13 @@ class Salvager:
         folder.files[segment.log_name] = Content(tuple(pieces))
         if len(runs) > 1 or (runs and runs[0].start):
             self.rewritten.append(base)
+
+
+def _end_behind(file: FolderFile, position: int) -> int | None:
+    """The offset behind what is left out from `position` to the file's end, where its batches still tell."""
+    end = None
+    while (size := frame(file, position, file.size)) is not None and is_sound(file, position, size):
+        offsets = claimed_offsets(file, position)
+        end = end if offsets is None else offsets[1] + 1
+        position += size
+    return end

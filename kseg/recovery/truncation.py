@@ -56,7 +56,7 @@ def plan_truncation(
     plan.loaded = Loader(plan.folder, options, stored or LeaderEpochs(), progress=progress).load()
     end = plan.loaded.log_end
     if target >= end:
-        plan.loaded.epochs = plan.loaded.epochs.truncate_from_end(target)
+        plan.loaded.epochs = plan.loaded.epochs.truncate_from_end(end)  # an epoch may begin at the end
         plan.notes.append(f"the log ends at {end}: nothing to cut")
     elif plan.folder.bases()[0] > target:
         _start_anew(plan, target)
@@ -65,7 +65,8 @@ def plan_truncation(
     put_epochs(plan, stored)
     settle_files(plan)
     limit = min(target, end)
-    plan.checkpoints = tuple(checkpoint_changes(plan, limit)) + _log_start_change(plan, limit)
+    cleaned = plan.folder.bases()[-1] if target < end else end  # a broker's cleaner never was in the last segment
+    plan.checkpoints = tuple(checkpoint_changes(plan, limit, cleaned)) + _log_start_change(plan, limit)
     if limit < end:
         plan.lost = ((max(limit, plan.loaded.log_start), end),)
         plan.loaded.log_end = limit

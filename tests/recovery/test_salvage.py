@@ -7,6 +7,7 @@ import shutil
 import struct
 
 import kseg
+from tests.kafka.oracle import OracleError
 from tests.recovery.damages import DAMAGES, bases_of, copy, flip_bit, zero_block
 from tests.recovery.states import CONFIG, NOW, content
 from tests.reference import batch as v2
@@ -81,6 +82,55 @@ def test_a_base_offset_that_is_too_high_costs_its_own_batch_only(logs, tmp_path)
     assert any(start <= offsets(old)[0] < end for start, end in report.lost)
     kseg.undo_repair(directory)
     assert path.read_bytes() == bytes(data)
+
+
+MARKER_DAMAGES = {  # bytes of a marker's batch: what a broker reads all the same is kept
+    "short key": {65: 6},
+    "version of key": {66: 0x80},
+    "type": {69: 7},
+    "type of another log": {69: 3},
+    "no value": {70: 1},
+    "version of value": {71: 0x80},
+    "record length": {61: 30},
+    "headers": {77: 2},
+    "no record": {60: 0},
+    "more records": {60: 2},
+    "newer value": {72: 9},
+    "attributes": {62: 1},
+}
+
+
+def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path):
+    """Under a fitting checksum too: a broker does not start on it, recovering or not."""
+    source = tmp_path / "t-0"
+    oracle.gen(source, 3, 60, roll=0.1, txn=1, gap=0)
+    path = source / f"{bases_of(source)[2]:020d}.log"
+    whole = path.read_bytes()
+    places = [position for position, _ in v2.walk(whole)[0]]
+    first = next(at for at in places if whole[at + 22] & 0x20)
+    left_out = set()
+    for number, (what, change) in enumerate(MARKER_DAMAGES.items()):
+        directory = copy(source, tmp_path / str(number) / "t-0")
+        marker = bytearray(whole[first : first + 78])
+        for place, value in change.items():
+            marker[place] = value
+        marker = v2.repair(bytes(marker))
+        (directory / path.name).write_bytes(whole[:first] + marker + whole[first + 78 :])
+        for snapshot in directory.glob("*.snapshot"):
+            snapshot.unlink()
+        if number % 2:  # the last batch of the log
+            (directory / path.name).write_bytes(whole[:first] + marker)
+            for later in [base for base in bases_of(directory) if base > int(path.stem)]:
+                (directory / f"{later:020d}.log").unlink()
+        try:
+            oracle.load(copy(directory, tmp_path / f"k{number}" / "t-0"))
+        except OracleError:
+            left_out.add(what)
+        report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
+        assert (marker not in batches(directory)) == (what in left_out), what
+        assert report.lost == ((offsets(marker),) if what in left_out else ()), what
+        oracle.load(directory)
+    assert left_out == set(list(MARKER_DAMAGES)[:8])
 
 
 def test_salvage_never_loses_more_than_kafka(logs, tmp_path):

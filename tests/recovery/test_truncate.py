@@ -39,11 +39,36 @@ def test_truncation_is_kafkas(oracle, logs, tmp_path, clean):
             mine[last] = b""
         assert_same_files(mine, theirs)
         assert [list(entry) for entry in kseg.open_log(ours).leader_epochs()] == state["epochs"], what
-        limit = min(target, end)
-        for name in ("replication-offset-checkpoint", "cleaner-offset-checkpoint"):
-            assert (ours.parent / name).read_text() == f"0\n1\nt 0 {limit}\n"
+        cleaned = int(_bases(ours)[-1]) if target < end else end
+        for name, limit in (("replication-offset", min(target, end)), ("cleaner-offset", cleaned)):
+            assert (ours.parent / f"{name}-checkpoint").read_text() == f"0\n1\nt 0 {limit}\n"
         assert (ours.parent / ".kafka_cleanshutdown").exists() == clean
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_target_behind_the_end_takes_an_epoch_away_that_begins_at_the_end(oracle, logs, tmp_path):
+    """Where all records are below the log start, the last epoch begins at the end; Kafka forgets it then."""
+    source, end = logs[0]
+    ours, kafkas = copy(source, tmp_path / "ours" / "t-0"), copy(source, tmp_path / "kafkas" / "t-0")
+    write_checkpoints(ours.parent, end, end, clean=True)
+    state = oracle.truncate(kafkas, end + 3, logStart=end, recoveryPoint=end, clean=True)
+    kseg.truncate(ours, end + 3, config=CONFIG, now_ms=NOW)
+    assert [list(entry) for entry in kseg.open_log(ours).leader_epochs()] == state["epochs"] == []
+
+
+def test_a_log_that_is_cut_within_a_batch_is_not_cleaned_from_its_start_again(oracle, tmp_path):
+    """A cleaner's checkpoint above the last record, as the target is there, makes a broker clean all of it again."""
+    ours = tmp_path / "t-0"
+    oracle.gen(ours, 7, 60, roll=0.1, rec=8, gap=0, txn=0)
+    bases = [int(base) for base in _bases(ours)]
+    batch = [one for one in oracle.dump(ours) if one["last"] > one["base"] and one["segment"] < bases[-1]][-1]
+    cleaner = tmp_path / "cleaner-offset-checkpoint"
+    cleaner.write_text(f"0\n1\nt 0 {bases[-1]}\n")
+    write_checkpoints(tmp_path, bases[-1], 0, clean=True)
+    kseg.truncate(ours, batch["last"], config=CONFIG, now_ms=NOW)
+    left = int(cleaner.read_text().split()[-1])
+    assert left == batch["segment"]
+    assert oracle.cleanable(ours, left, NOW)["firstDirty"] == left
 
 
 def _bases(directory):

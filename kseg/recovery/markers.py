@@ -1,0 +1,51 @@
+"""Transaction markers that no broker can read, though the checksum of their batch fits: it does not start on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kseg.log.walk import Chunk
+from kseg.native import table as t
+from kseg.native.headers import ABORT, COMMIT
+from kseg.native.records import TOTALS, read_record
+
+_USUAL_SIZE: Final = t.HEADER_SIZE + 17
+_USUAL: Final = {61: 32, 65: 8, 66: 0, 67: 0, 70: 12, 71: 0, 72: 0, 77: 0}
+"""Bytes of a batch of that size: lengths of record, key and value, versions of key and value, number of headers."""
+_KEY_SIZE: Final = 4
+_VALUE_SIZE: Final = 6
+
+
+def unreadable_markers(chunk: Chunk) -> NDArray[np.bool_]:
+    """Which batches of a chunk hold a marker that a broker fails on.
+
+    It reads the first record of control batches that have a producer. Those that look as brokers write them are told
+    apart all at once; only what is odd is read one by one.
+    """
+    table, rows = chunk.table, chunk.rows
+    attributes = table[t.ATTRIBUTES, :rows]
+    found: NDArray[np.bool_] = (attributes & t.CONTROL_BIT != 0) & (attributes & t.CODEC_MASK == 0)
+    found &= (table[t.MAGIC, :rows] >= 2) & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
+    usual = np.flatnonzero(found & (table[t.SIZE, :rows] == _USUAL_SIZE))
+    starts = table[t.POSITION, usual] - chunk.file_position
+    same = chunk.data[starts[:, None] + np.array([*_USUAL])] == np.array([*_USUAL.values()], np.uint8)
+    found[usual] = ~(same.all(axis=1) & np.isin(table[t.MARKER_TYPE, usual], (ABORT, COMMIT)))
+    for row in np.flatnonzero(found).tolist():
+        start = int(table[t.POSITION, row]) - chunk.file_position
+        found[row] = not _is_readable(chunk.data, start + t.HEADER_SIZE, start + int(table[t.SIZE, row]))
+    return found
+
+
+def _is_readable(data: t.Bytes, start: int, end: int) -> bool:
+    status, _, _, key, key_length, value, value_length, _, _ = read_record(data, start, end, np.zeros(TOTALS, np.int64))
+    if status < 0 or key_length < _KEY_SIZE or value_length < _VALUE_SIZE:
+        return False
+    key_version, kind, value_version = (_short(data, place) for place in (key, key + 2, value))
+    return key_version >= 0 and value_version >= 0 and kind in (ABORT, COMMIT)
+
+
+def _short(data: t.Bytes, start: int) -> int:
+    return int.from_bytes(data[start : start + 2].tobytes(), "big", signed=True)
