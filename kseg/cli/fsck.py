@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remote-metadata-partitions", metavar="N", type=parse_count, help="of that topic, where no metadata log tells"
     )
-    parser.add_argument("--deep", action="store_true", help="read every segment, and check every batch")
+    parser.add_argument("--deep", action="store_true", help="read every segment, and check every batch and index")
     add_keys(parser)
     parser.add_argument(
         "--delete-orphans", action="store_true", help="delete those older than 24 hours by the store's clock"

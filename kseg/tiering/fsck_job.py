@@ -89,7 +89,7 @@ def fsck(
         remote: The tier, as `kseg.tiering.offload` takes it.
         metadata: Log directories that hold `__remote_log_metadata`.
         remote_metadata_partitions: How many partitions that topic has, where no metadata log there tells.
-        deep: Read every segment, through encryption and compression, and check every batch.
+        deep: Read every segment, through encryption and compression, and check every batch and its indexes.
         keys: Files of private keys by id, for encrypted segments.
         allow_shared_keys: Take key files that others can read.
         delete_orphans: Delete orphans that are older than 24 hours by the store's clock, and of which the metadata does

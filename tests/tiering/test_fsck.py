@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -97,6 +98,51 @@ def test_only_deep_reads_see_a_flipped_byte_in_the_middle(tmp_path, tier, layout
     path.write_bytes(data)
     assert kinds(checked(tier)) == []
     assert kinds(checked(tier, deep=True)) == [("damage", 400)]
+
+
+SMALL = [".index", ".timeindex", ".txnindex", ".snapshot", ".leader_epoch_checkpoint"]
+
+
+@pytest.mark.parametrize("suffix", SMALL)
+def test_deep_reads_see_small_parts_that_were_cut_off(tmp_path, tier, suffix):
+    run(make_cluster(tmp_path / "data", per_segment=1200), tier)
+    assert checked(tier, deep=True).findings == ()
+    (path,) = objects(tier, 1200, suffix)
+    path.write_bytes(path.read_bytes()[:-2])
+    found = checked(tier, deep=True)
+    assert kinds(found) == [("damage", 1200)]
+    assert suffix in found.findings[0].text
+    assert not found.is_sound
+
+
+@pytest.mark.parametrize("suffix", SMALL[:3])
+def test_deep_reads_see_an_index_of_another_segment(tmp_path, tier, suffix):
+    run(make_cluster(tmp_path / "data", per_segment=1200), tier)
+    (path,), (other,) = objects(tier, 1200, suffix), objects(tier, 0, suffix)
+    assert path.read_bytes() != other.read_bytes()
+    shutil.copy(other, path)
+    assert kinds(checked(tier, deep=True)) == [("damage", 1200)]
+
+
+def test_deep_reads_see_a_flipped_bit_in_the_indexes(tmp_path, tier):
+    """But for the first offsets of aborted transactions, which may lie in segments before, and epochs' digits."""
+    run(make_cluster(tmp_path / "data", per_segment=1200), tier, layout="chunked", compression=False)
+    (path,) = objects(tier, 1200, ".indexes")
+    data = path.read_bytes()
+    places = json.loads(objects(tier, 1200, ".rsm-manifest")[0].read_bytes())["segmentIndexes"]
+    for name, inside in (("offset", 7), ("timestamp", 7), ("producerSnapshot", 20), ("transaction", 9)):
+        changed = bytearray(data)
+        changed[places[name]["position"] + inside] ^= 1
+        path.write_bytes(changed)
+        assert kinds(checked(tier, deep=True)) == [("damage", 1200)], name
+    path.write_bytes(data)
+    assert checked(tier, deep=True).findings == ()
+
+
+def test_deep_reads_see_a_log_that_became_empty(folder, tier):
+    run(folder, tier)
+    objects(tier, 10, ".log")[0].write_bytes(b"")
+    assert kinds(checked(tier, deep=True)) == [("damage", 10)]
 
 
 @LAYOUTS
