@@ -28,9 +28,7 @@ PRODUCER_ID: Final = 10
 PRODUCER_EPOCH: Final = 11
 BASE_SEQUENCE: Final = 12
 COUNT: Final = 13  # -1 for a legacy wrapper until its content was decompressed
-MARKER_TYPE: Final = (
-    14  # of a control batch's first record: 0 ABORT, 1 COMMIT, 2.. KRaft; -1: no control batch, or no record
-)
+MARKER_TYPE: Final = 14  # of a control batch's first record: 0 ABORT, 1 COMMIT, 2.. KRaft; -1: there is none
 COORDINATOR_EPOCH: Final = 15  # of a transaction marker, else -1
 MARKER_TIMESTAMP: Final = 16  # of a control batch's first record, else -1
 COLUMNS: Final = 17

@@ -33,7 +33,7 @@ def random_table(random_: random.Random, rows: int, *, hostile: bool) -> np.ndar
             epoch, magic, 0,
             codec | random_.choice([0, 0, 8, 0x10, 0x20, 0x30, 0x40]), 1000 + random_.randrange(50),
             1000 + random_.randrange(80), random_.choice([-1, 5, 5, 6]), random_.choice([0, 0, 1]),
-            random_.choice([-1, 0, 2, 4]), count, random_.choice([-1, 0, 1]), 0,
+            random_.choice([-1, 0, 2, 4]), count, random_.choice([-1, 0, 1]), 0, -1,
         ]  # fmt: skip
         if hostile and random_.random() < 0.2:
             wide = random_.random() < 0.5  # 64 bits in the file, or 32
