@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import IndexFileError
-from kseg.index.txn import AbortedTxn, TxnIndex
+from kseg.index.txn import ENTRY_SIZE, AbortedTxn, TxnIndex
 
 TXNS = st.lists(st.builds(AbortedTxn, *[st.integers(0, 60)] * 4), max_size=12)
 
@@ -69,4 +69,7 @@ def test_any_bytes_give_an_index_or_an_error(data, base):
         return
     index.check(base)
     index.collect(base, base + 5)
-    assert data.startswith(index.to_bytes())
+    whole = bytearray(data[: len(data) - len(data) % ENTRY_SIZE])
+    for at in range(0, len(whole), ENTRY_SIZE):
+        whole[at : at + 2] = b"\0\0"  # odd versions that a broker reads are not kept
+    assert index.to_bytes() == whole
