@@ -2,7 +2,7 @@
 
 The factor is KSEG_SOAK (10 unless it is set); tests read it through tests/scale.py. All of it takes hours, so each
 folder of tests is a run of its own, and the file is written after each: one that was stopped goes on, on the same day
-and commit, with the folders that have not passed. Arguments go to pytest, whose one run is then all there is.
+and commit, with the folders that have not passed. Arguments go to pytest, whose one run is a part by itself then.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main() -> int:
     """Run, write `benchmarks/results/soak-<date>.json` after each part, and return 1 where any has failed."""
     began = datetime.datetime.now(datetime.UTC)
     run = describe_run(int(os.environ.get("KSEG_SOAK", "10")), began, commit())
-    wanted = {"arguments": sys.argv[1:]} if sys.argv[1:] else parts()
+    wanted = {" ".join(sys.argv[1:]): sys.argv[1:]} if sys.argv[1:] else parts()
     target = ROOT / "benchmarks" / "results" / f"soak-{began:%Y-%m-%d}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     done = done_before(target, run)
@@ -110,7 +110,7 @@ def main() -> int:
             done[name] = run_part(run["factor"], arguments)
         total = {count: sum(part[count] for part in done.values()) for count in COUNTS}
         missing = [other for other in wanted if other not in done]
-        result = run | {"arguments": sys.argv[1:], **total, "not_run": missing, "parts": done}
+        result = run | {**total, "not_run": missing, "parts": done}
         target.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {target.relative_to(ROOT)}: {total}")
     return int(any(part["exit_status"] for part in done.values()))
