@@ -8,7 +8,6 @@ binding.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import cramjam
 import crc32c
+import deflate
 import lz4.frame
 import numpy as np
 import zstandard
@@ -52,7 +52,7 @@ def _unxerial(payload: memoryview, size: int, target: np.ndarray[Any, Any]) -> m
 def decompressor(codec: Codec) -> Decompress:
     """Decompress a payload whose decompressed size is known; the scratch array may be used for the result."""
     if codec is Codec.GZIP:
-        return lambda payload, size, scratch: zlib.decompress(payload, 31, size)
+        return lambda payload, size, scratch: deflate.gzip_decompress(payload, size)
     if codec is Codec.SNAPPY:
         return _unxerial
     if codec is Codec.LZ4:

@@ -27,6 +27,7 @@ MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_SLICES = 64
+CONSTANT_ROWS = 1 << 15  # about a chunk of small records
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -182,7 +183,8 @@ class RecordDecoder:
             made = self._constants.get((name, value))
             if made is None or len(made) < count:
                 kind = self._kinds[name]
-                made = self._constants[name, value] = pa.repeat(pa.scalar(value, kind), count + count // 4)
+                length = max(count + count // 4, min(8 * count, CONSTANT_ROWS))  # the first chunks of a read grow
+                made = self._constants[name, value] = pa.repeat(pa.scalar(value, kind), length)
             if len(self._slices) >= KEPT_SLICES:
                 self._slices.clear()
             found = self._slices[name, value, count] = made.slice(0, count)

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import importlib.util
 import struct
-import sys
 import threading
 import zlib
 from typing import Any
@@ -23,19 +22,18 @@ import zstandard
 from numpy.typing import NDArray
 
 from kseg.errors import OptionError, UnsupportedError
-from kseg.native.codecs import FUNCTIONS, GZIP, GZIP_RESET, GZIP_STREAM, LZ4, SNAPPY, ZSTD, xxhash32
+from kseg.native.codecs import FUNCTIONS, GZIP, GZIP_STATE, LZ4, SNAPPY, ZSTD, xxhash32
 from kseg.native.compress import (
     BLOCK_SLACK,
+    COMPRESSOR,
     LEVEL,
     PACK_FIELDS,
-    RESET,
     SCRATCH_BYTES,
-    STREAM,
     pack_batches,
     pack_payload,
     packed_bound,
 )
-from kseg.native.deflate import STREAM_WORDS
+from kseg.native.deflate import DECOMPRESSOR, INFLATE
 from kseg.native.memory import as_array
 from kseg.native.snappy import BAD_BLOCK, NO_ROOM
 from kseg.native.table import SIZE, Bytes, Table
@@ -44,13 +42,9 @@ from kseg.types import Codec
 LZ4_DEFAULT_LEVEL = 9
 LZ4_MAX_LEVEL = 12  # of the library; Kafka's levels go to 17
 LZ4_FAST = 1  # the acceleration of LZ4_compress_fast
-GZIP_WINDOW = 31  # the largest, in gzip's wrapping
 ZSTD_LEVEL = 100  # ZSTD_c_compressionLevel
 ZSTD_CONTENT_SIZE = 200  # ZSTD_c_contentSizeFlag
 LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # Kafka's compression.*.level settings
-
-# Where native.deflate's picture of z_stream is the compiler's: 64-bit pointers and longs, the low half of a word first.
-_STREAM_FITS = ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_long) == 8 and sys.byteorder == "little"
 
 _BlockFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 _PackFunction = ctypes.CFUNCTYPE(
@@ -140,45 +134,38 @@ _CALLBACKS = {
 
 
 class BlockFunctions:
-    """Addresses for `native.codecs.fill_payloads`, with a zstd context of its own: one object per thread."""
+    """Addresses for `native.codecs.fill_payloads`, with contexts of zstd and libdeflate: one object per thread."""
 
     def __init__(self) -> None:
-        lz4_function = _find("lz4.block._block", "LZ4_decompress_safe") or _CALLBACKS[LZ4]
-        zstd_function = _find("zstandard._cffi", "ZSTD_decompressDCtx")
-        self._create = _find("zstandard._cffi", "ZSTD_createDCtx")
-        self._free = _find("zstandard._cffi", "ZSTD_freeDCtx")
-        context = 0
-        if zstd_function is not None and self._create is not None and self._free is not None:
-            self._create.restype = ctypes.c_void_p
-            self._free.argtypes = [ctypes.c_void_p]
-            context = self._create() or 0
+        self._contexts: list[tuple[Any, int]] = []
         self.addresses: NDArray[np.int64] = np.zeros(FUNCTIONS, np.int64)
-        self.addresses[0] = context
-        self.addresses[GZIP] = _address(_CALLBACKS[GZIP])
-        self.addresses[SNAPPY] = _address(_CALLBACKS[SNAPPY])
-        self.addresses[LZ4] = _address(lz4_function)
-        self.addresses[ZSTD] = _address(zstd_function if context else _CALLBACKS[ZSTD])
-        self._use_zlib()
+        for number, callback in _CALLBACKS.items():
+            self.addresses[number] = _address(callback)
+        lz4_function = _find("lz4.block._block", "LZ4_decompress_safe")
+        if lz4_function is not None:
+            self.addresses[LZ4] = _address(lz4_function)
+        self._use("zstandard._cffi", ("ZSTD_createDCtx", "ZSTD_freeDCtx", "ZSTD_decompressDCtx"), 0, ZSTD)
+        self._use(
+            "deflate._deflate",
+            ("libdeflate_alloc_decompressor", "libdeflate_free_decompressor", "libdeflate_gzip_decompress_ex"),
+            GZIP_STATE + DECOMPRESSOR,
+            GZIP_STATE + INFLATE,
+        )
 
-    def _use_zlib(self) -> None:
-        names = ("zlibVersion", "inflateInit2_", "inflateReset", "inflate", "inflateEnd")
-        version, init, reset, function, self._end = (_find("zlib", name) for name in names)
-        if not _STREAM_FITS or None in (version, init, reset, function, self._end):
+    def _use(self, module: str, names: tuple[str, str, str], context_at: int, function_at: int) -> None:
+        """Put a library's context and function to their places, where it shows what makes, frees and takes one."""
+        create, free, function = (_find(module, name) for name in names)
+        if create is None or free is None or function is None:
             return
-        version.restype = ctypes.c_char_p
-        init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
-        self._end.argtypes = [ctypes.c_void_p]
-        self._stream = self.addresses.ctypes.data + GZIP_STREAM * self.addresses.itemsize
-        if init(self._stream, GZIP_WINDOW, version(), 8 * STREAM_WORDS) == 0:
-            self.addresses[GZIP_RESET], self.addresses[GZIP] = _address(reset), _address(function)
+        create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        context = create()
+        if context:
+            self._contexts.append((free, context))
+            self.addresses[context_at], self.addresses[function_at] = context, _address(function)
 
-    def __del__(self, reset: int = GZIP_RESET) -> None:  # the module's names may be gone when the interpreter ends
-        if not hasattr(self, "addresses"):
-            return
-        if self.addresses[0]:
-            self._free(int(self.addresses[0]))
-        if self.addresses[reset]:
-            self._end(self._stream)
+    def __del__(self) -> None:
+        for free, context in getattr(self, "_contexts", ()):
+            free(context)
 
 
 def _address(function: Any) -> int:
@@ -215,10 +202,10 @@ _PACK_CALLBACKS = {
 
 
 class PackFunctions:
-    """Addresses, level and scratch for `native.compress`, with zlib's or zstd's state: one object per thread."""
+    """Addresses, level and scratch for `native.compress`, with libdeflate's or zstd's state: one object per thread."""
 
     def __init__(self, codec: Codec, level: int | None = None, *, addresses: NDArray[np.int64] | None = None) -> None:
-        """Fill `addresses`, where they are given: an array that then must not be moved, since zlib's state is in it."""
+        """Fill `addresses`, where they are given."""
         check_level(codec, level)
         self._free: Any = None
         self._state = 0
@@ -228,25 +215,23 @@ class PackFunctions:
         for number, callback in _PACK_CALLBACKS.items():
             self.addresses[number] = _address(callback)
         if codec is Codec.GZIP:
-            self._use_zlib(6 if level is None else level)
+            self._use_libdeflate(6 if level is None else level)
         elif codec is Codec.LZ4:
             self._use_lz4(level)
         elif codec is Codec.ZSTD:
             self._use_zstd(3 if level is None else level)
 
-    def _use_zlib(self, level: int) -> None:
+    def _use_libdeflate(self, level: int) -> None:
         self.addresses[LEVEL] = level
-        names = ("zlibVersion", "deflateInit2_", "deflateReset", "deflate", "deflateEnd")
-        version, init, reset, function, free = (_find("zlib", name) for name in names)
-        if not _STREAM_FITS or None in (version, init, reset, function, free):
+        names = ("libdeflate_alloc_compressor", "libdeflate_free_compressor", "libdeflate_gzip_compress")
+        create, free, function = (_find("deflate._deflate", name) for name in names)
+        if create is None or free is None or function is None:
             return
-        version.restype = ctypes.c_char_p
-        init.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * 5, ctypes.c_char_p, ctypes.c_int]
-        free.argtypes = [ctypes.c_void_p]
-        stream = self.addresses.ctypes.data + STREAM * self.addresses.itemsize
-        if init(stream, level, zlib.DEFLATED, GZIP_WINDOW, zlib.DEF_MEM_LEVEL, 0, version(), 8 * STREAM_WORDS) == 0:
-            self.addresses[RESET], self.addresses[GZIP] = _address(reset), _address(function)
-            self._state, self._free = stream, free
+        create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        context = create(level)
+        if context:
+            self.addresses[COMPRESSOR], self.addresses[GZIP] = context, _address(function)
+            self._state, self._free = context, free
 
     def _use_lz4(self, level: int | None) -> None:
         """Kafka's default level 9 stands for the fast compressor; any other is one of the high compressor's."""
@@ -286,7 +271,7 @@ _kept = _Kept()
 def pack_functions(codec: Codec, level: int | None = None) -> PackFunctions:
     """This thread's functions for a codec and level.
 
-    Those of the last codec at its default level are kept: to set up zlib's or zstd's state takes as long as to compress
+    Those of the last codec at its default level are kept: to set up a library's state takes as long as to compress
     many a batch. Others are not, since high levels take hundreds of megabytes.
     """
     kept = _kept.functions

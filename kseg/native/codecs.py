@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined, kernel
-from kseg.native.deflate import STREAM_WORDS
-from kseg.native.inflate import inflate_members
+from kseg.native.deflate import INFLATE_WORDS, inflate_members
 from kseg.native.legacy import scan_wrapper, wrapper_payload
 from kseg.native.memory import call_block, call_zstd, copy_bytes, load_i32, load_u8
 from kseg.native.snappy import NO_ROOM, uncompress, uncompressed_end
@@ -40,10 +39,8 @@ SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 
-# entries of `functions` behind the zstd context and the block decoders by codec number
-GZIP_RESET: Final = 5  # 0: functions[GZIP] is a block decoder, and not zlib's `inflate`
-GZIP_STREAM: Final = 6
-FUNCTIONS: Final = GZIP_STREAM + STREAM_WORDS
+GZIP_STATE: Final = 5  # entries of `functions` behind the zstd context and the block decoders by codec number
+FUNCTIONS: Final = GZIP_STATE + INFLATE_WORDS
 
 XERIAL_HEADER: Final = 16
 LARGE_SNAPPY_BLOCK: Final = 4096
@@ -211,12 +208,7 @@ def _decompress(
         if got == ZSTD_NO_ROOM:
             return NO_ROOM
         return at + got if got >= 0 else BAD_PAYLOAD
-    if functions[GZIP_RESET]:
-        return inflate_members(
-            data, start, end, out, at, limit, functions, GZIP_STREAM, functions[GZIP_RESET], functions[GZIP]
-        )
-    got = call_block(functions[GZIP], data, start, end - start, out, at, limit - at)
-    return at + got if got >= 0 else got
+    return inflate_members(data, start, end, out, at, limit, functions, GZIP_STATE, functions[GZIP])
 
 
 @kernel
@@ -229,8 +221,8 @@ def fill_payloads(
     An uncompressed payload stays where it is: `[starts[row], ends[row])` is in `data`. A compressed one goes into the
     arena, and its range is shifted by `len(data)`, which is how the record kernels tell the two apart. A legacy
     wrapper's COUNT and BASE_OFFSET become known here. Rows with `skip[row]` are passed over. No payload may be larger
-    than `limit`. `functions` holds the zstd context, the addresses of the block decoders by codec number, and zlib's
-    stream.
+    than `limit`. `functions` holds the zstd context, the addresses of the block decoders by codec number, and the
+    state of libdeflate.
     """
     filled: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
     shift = data.shape[0]

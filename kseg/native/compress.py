@@ -4,7 +4,7 @@ As in `codecs.py`, the frames are made here and the blocks by the field's librar
 of snappy by a kernel.
 
 Two arrays belong to whoever compresses, one pair per thread: `functions`, with the zstd context, the addresses of the
-block encoders by codec number, the level and a gzip stream, and `scratch`, the table of the snappy encoder.
+block encoders by codec number, the level and a gzip compressor, and `scratch`, the table of the snappy encoder.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Any, Final
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.codecs import GZIP, LZ4, SNAPPY, XERIAL_HEADER
-from kseg.native.deflate import STREAM_WORDS, deflate_member
+from kseg.native.deflate import deflate_member
 from kseg.native.memory import call_pack, call_zstd, copy_bytes, store_i32, store_u8
 from kseg.native.snappy_compress import TABLE_BYTES, compress_block
 from kseg.native.table import HEADER_SIZE, POSITION, SIZE
 
 LEVEL: Final = 5  # entry of `functions` behind the codecs' addresses
-RESET: Final = 6  # deflateReset; where it is 0, gzip's entry is a function that makes whole members
-STREAM: Final = 7
-PACK_FIELDS: Final = STREAM + STREAM_WORDS
+COMPRESSOR: Final = 6  # libdeflate's; where it is 0, gzip's entry is a function of LZ4's shape
+PACK_FIELDS: Final = 7
 SCRATCH_BYTES: Final = TABLE_BYTES
 LZ4_BLOCK: Final = 64 * 1024
 XERIAL_BLOCK: Final = 32 * 1024
@@ -88,8 +87,8 @@ def _pack(codec: int, data: Any, start: int, end: int, out: Any, at: int, functi
     if codec == SNAPPY:
         return _frame_snappy(data, start, end, out, at, scratch)
     room = packed_bound(end - start)
-    if codec == GZIP and functions[RESET]:
-        got = deflate_member(data, start, end, out, at, room, functions, STREAM, functions[RESET], functions[GZIP])
+    if codec == GZIP and functions[COMPRESSOR]:
+        got = deflate_member(data, start, end, out, at, room, functions[COMPRESSOR], functions[GZIP])
     elif codec == GZIP:
         got = call_pack(functions[GZIP], data, start, end - start, out, at, room, functions[LEVEL])
     else:

@@ -36,6 +36,11 @@ def member(data, flags=0, extra=b""):
     return plain[:3] + bytes([flags]) + plain[4:10] + extra + plain[10:]
 
 
+def with_header_checksum(data):
+    header = member(data, 0x02)[:10]
+    return member(data, 0x02, (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little"))
+
+
 def sized(data, **options):
     return zstandard.ZstdCompressor(**options).compress(data)
 
@@ -52,6 +57,7 @@ ACCEPTED = {
     "gzip with a name": (codecs.GZIP, member(PLAIN, 0x08, b"name\x00")),
     "gzip with a comment": (codecs.GZIP, member(PLAIN, 0x10, b"words\x00")),
     "gzip with an extra field": (codecs.GZIP, member(PLAIN, 0x04, b"\x03\x00abc")),
+    "gzip with a checksum of its header": (codecs.GZIP, with_header_checksum(PLAIN)),
     "gzip stored": (codecs.GZIP, stored(PLAIN)),
     "gzip level 1": (codecs.GZIP, codecs.gzip_compress(PLAIN, 1)),
     "gzip of two members": (codecs.GZIP, codecs.gzip_compress(FIRST) + codecs.gzip_compress(SECOND)),
@@ -122,6 +128,8 @@ REFUSED = {
     "gzip of nothing": (codecs.GZIP, b""),
     "gzip with a wrong checksum": (codecs.GZIP, GZIP[:-8] + bytes(4) + GZIP[-4:]),
     "gzip with a wrong size": (codecs.GZIP, GZIP[:-4] + bytes(4)),
+    "gzip with a wrong checksum of its header": (codecs.GZIP, member(PLAIN, 0x02, b"\x00\x00")),
+    "gzip with such a second member": (codecs.GZIP, GZIP + member(PLAIN, 0x02, b"\x00\x00")),
     "gzip without trailer": (codecs.GZIP, GZIP[:-8]),
     "gzip cut short": (codecs.GZIP, GZIP[:-20]),
     "gzip with a broken second member": (
