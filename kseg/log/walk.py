@@ -18,7 +18,7 @@ from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.native import headers
 from kseg.native import table as t
-from kseg.native.headers import fill_headers, find_disorder, scan_checksums
+from kseg.native.headers import fill_checked, fill_headers, find_disorder, scan_checksums
 from kseg.native.memory import pooled
 from kseg.storage import RandomFile, RateLimiter
 
@@ -195,16 +195,14 @@ class BatchWalker:
         self._consumed = 0
         data = self._buffer[self._begin : self._begin + held]
         while self._consumed < held:
-            rows, after, status = fill_headers(data, self._consumed, held, self._position, self._table, 0)
-            bad_row, computed = (-1, 0)
-            if self._check:
-                bad_row, computed = scan_checksums(data, self._position, self._table, 0, rows)
-            good = rows if bad_row < 0 else bad_row
-            if good:
-                yield Chunk(data, self._position, self._table, good)
-            if bad_row >= 0:
-                raise checksum_error(self._table, bad_row, computed).with_context(path=self._file.path)
+            fill = fill_checked if self._check else fill_headers
+            rows, after, status = fill(data, self._consumed, held, self._position, self._table, 0)
+            if rows:
+                yield Chunk(data, self._position, self._table, rows)
             self._consumed = after
+            if status == headers.BAD_CHECKSUM:
+                _, computed = scan_checksums(data, self._position, self._table, rows, 1)
+                raise checksum_error(self._table, rows, computed).with_context(path=self._file.path)
             if status < 0:
                 raise walk_error(status, self._position + after).with_context(path=self._file.path)
             if status == headers.INCOMPLETE:

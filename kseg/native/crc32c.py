@@ -184,7 +184,8 @@ if HARDWARE is not None:
         return crc, position + 8 * odd
 
     @inlined
-    def _crc32c(data: Any, start: int, end: int) -> Any:
+    def inlined_crc32c(data: Any, start: int, end: int) -> Any:
+        """CRC-32C of `data[start:end]`, for a loop over small ranges, where a call would cost as much."""
         position = start
         crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, np.uint64(0xFFFFFFFF), data, position, end)
         crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
@@ -208,14 +209,15 @@ if HARDWARE is not None:
 else:
 
     @inlined
-    def _crc32c(data: Any, start: int, end: int) -> Any:
+    def inlined_crc32c(data: Any, start: int, end: int) -> Any:
+        """CRC-32C of `data[start:end]`, by tables."""
         return _table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF
 
 
 @kernel
 def crc32c(data: Any, start: int, end: int) -> Any:
     """CRC-32C of `data[start:end]`. Twin: tests/reference/crc32c.py."""
-    return np.int64(_crc32c(data, start, end))
+    return np.int64(inlined_crc32c(data, start, end))
 
 
 @kernel

@@ -22,10 +22,9 @@ from kseg.native.headers import (
     SHORT_BATCH,
     TABLE_FULL,
     WALKED,
-    fill_headers,
+    fill_checked,
     fill_legacy_row,
     fill_v2_row,
-    scan_checksums,
 )
 from kseg.native.memory import load_i32, load_i64, load_u8
 from kseg.native.table import (
@@ -42,7 +41,6 @@ from kseg.native.table import (
 PROBE_BYTES: Final = 160  # a header, and all of a transaction marker
 STEP_BYTES: Final = 256 << 10  # so little is still in the processor's own cache when it is checked
 READ_FAILED: Final = -4
-BAD_CHECKSUM: Final = -5
 
 if JIT_ENABLED:
     from llvmlite import ir
@@ -145,10 +143,7 @@ def read_checked(
         if got <= 0:
             return rows, position, READ_FAILED if got < 0 else INCOMPLETE
         held += got
-        filled, at, status = fill_headers(buffer, 0, held, position, table, rows)
-        bad, _ = scan_checksums(buffer, position, table, rows, filled)
-        if bad >= 0:
-            return bad, table[POSITION, bad], BAD_CHECKSUM
+        filled, at, status = fill_checked(buffer, 0, held, position, table, rows)
         rows += filled
         position += at
         if status < 0 or status == TABLE_FULL:

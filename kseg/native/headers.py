@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined, kernel
-from kseg.native.crc32c import crc32, crc32c
+from kseg.native.crc32c import crc32, inlined_crc32c
 from kseg.native.memory import load_i16, load_i32, load_i64, load_u8, wrap_i64
 from kseg.native.table import (
     ATTRIBUTES,
@@ -49,6 +49,7 @@ TABLE_FULL: Final = 2
 BAD_LENGTH: Final = -1  # a length below the smallest that any format allows
 BAD_MAGIC: Final = -2
 SHORT_BATCH: Final = -3  # shorter than its own header
+BAD_CHECKSUM: Final = -5
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -127,15 +128,17 @@ def fill_legacy_row(data: Any, at: int, size: int, magic: int, table: Any, row: 
     table[MARKER_TIMESTAMP, row] = -1
 
 
-@kernel
-def fill_headers(
-    data: Any, start: int, end: int, file_position: int, table: Any, first_row: int
-) -> tuple[int, int, int]:
-    """Walk the batches of `data[start:end]` into `table` from `first_row` on; return (rows filled, next, status).
+@inlined
+def _checksum(data: Any, at: int, end: int, magic: int) -> Any:
+    if magic == 2:
+        return inlined_crc32c(data, at + CRC_START, end)
+    return crc32(data, at + LEGACY_CRC_START, end)
 
-    `file_position` is where `data[0]` lies in its file. `next` is where the walk stopped in `data`: behind the last
-    whole batch. With INCOMPLETE, the bytes from `next` on are the start of a batch, or too few to tell.
-    """
+
+@inlined
+def _fill(
+    data: Any, start: int, end: int, file_position: int, table: Any, first_row: int, check: bool
+) -> tuple[int, int, int]:
     row = first_row
     at = start
     while at < end:
@@ -162,9 +165,34 @@ def fill_headers(
             fill_v2_row(data, at, size, table, row)
         else:
             fill_legacy_row(data, at, size, magic, table, row)
+        if check and _checksum(data, at, at + size, magic) != table[CRC, row]:
+            return row - first_row, at, BAD_CHECKSUM
         row += 1
         at += size
     return row - first_row, at, WALKED
+
+
+@kernel
+def fill_headers(
+    data: Any, start: int, end: int, file_position: int, table: Any, first_row: int
+) -> tuple[int, int, int]:
+    """Walk the batches of `data[start:end]` into `table` from `first_row` on; return (rows filled, next, status).
+
+    `file_position` is where `data[0]` lies in its file. `next` is where the walk stopped in `data`: behind the last
+    whole batch. With INCOMPLETE, the bytes from `next` on are the start of a batch, or too few to tell.
+    """
+    return _fill(data, start, end, file_position, table, first_row, False)
+
+
+@kernel
+def fill_checked(
+    data: Any, start: int, end: int, file_position: int, table: Any, first_row: int
+) -> tuple[int, int, int]:
+    """Walk as `fill_headers` does, and compare each batch's checksum while its bytes are at hand.
+
+    With BAD_CHECKSUM the walk stopped before that batch, whose row stands behind the rows that are counted.
+    """
+    return _fill(data, start, end, file_position, table, first_row, True)
 
 
 @kernel
@@ -197,10 +225,7 @@ def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, ro
     for row in range(first_row, first_row + rows):
         at = table[POSITION, row] - file_position
         end = at + table[SIZE, row]
-        if table[MAGIC, row] == 2:
-            computed = crc32c(data, at + CRC_START, end)
-        else:
-            computed = crc32(data, at + LEGACY_CRC_START, end)
+        computed = _checksum(data, at, end, table[MAGIC, row])
         if computed != table[CRC, row]:
             return row, computed
     return -1, np.int64(0)

@@ -40,6 +40,7 @@ def warm_up() -> None:
     crc32c.crc32c(data, 0, 0)
     crc32c.crc32(data, 0, 0)
     headers.fill_headers(data, 0, 0, 0, table, 0)
+    headers.fill_checked(data, 0, 0, 0, table, 0)
     headers.scan_candidate(data, 0, 0, 0, 0, 0)
     header_reads.read_headers(0, 0, 0, 0, data, table)
     header_reads.read_checked(0, 0, 0, 0, data, table, 0)

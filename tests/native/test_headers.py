@@ -204,6 +204,23 @@ def test_the_checksum_scan_finds_the_first_bad_row(case, data):
     assert computed == int.from_bytes(fitting, "big")
 
 
+@given(segments(), st.data())
+def test_the_checked_walk_is_the_walk_up_to_the_first_bad_checksum(case, data):
+    broken = bytearray(case.data)
+    for position in data.draw(st.lists(st.integers(0, len(broken) - 1), max_size=2)):
+        broken[position] ^= 1 << data.draw(st.integers(0, 7))
+    done = walk(bytes(broken))
+    bad, _ = headers.scan_checksums(as_array(bytes(broken)), 0, done.table, 0, done.rows)
+    table = t.new_table(done.table.shape[1])
+    rows, stopped, status = headers.fill_checked(as_array(bytes(broken)), 0, len(broken), 0, table, 0)
+    if bad < 0:
+        assert (rows, stopped, status) == (done.rows, done.next, done.status)
+    else:
+        assert (rows, stopped, status) == (bad, done.table[t.POSITION, bad], headers.BAD_CHECKSUM)
+    known = rows + (bad >= 0)
+    assert np.array_equal(table[:, :known], done.table[:, :known])
+
+
 def test_the_checksum_scan_starts_where_it_is_told():
     data = bytes(v2.repair(SMALL)[:-1]) + b"\xff" + SMALL
     table = walk(data, file_position=1000).table
