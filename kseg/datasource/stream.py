@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +31,7 @@ from kseg.datasource.planning import plan_tasks, read_options, warn_once
 from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.datasource.worker import begin_task
-from kseg.errors import DataLossError, LogError
+from kseg.errors import DataLossError, KsegError, LogError
 from kseg.log.partition import Log
 from kseg.log.plan import read_splits
 from kseg.log.ranges import (
@@ -44,10 +44,10 @@ from kseg.log.ranges import (
     resolve_starts,
     visible_end,
 )
-from kseg.log.select import partition_of, select_logs
+from kseg.log.select import find_logs, partition_of, select_logs
 from kseg.option_values import MAX_INT64
 from kseg.options import ALL_EARLIEST, LATEST, AtOffsets, SourceOptions, Start
-from kseg.tiering.reading import all_logs, store_opener
+from kseg.tiering.reading import store_opener
 from kseg.types import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return select_logs(options.paths, options, store_opener(options))
         except LogError as error:
             logger.debug("looking for what is left: %s", error)
-        there = {partition_of(log) for log in all_logs(options)}
+        there = {partition_of(log) for log in find_logs(options.paths, options, store_opener(options))}
         topics = {tp.topic for tp in there}
         if options.subscribe is not None:
             options = replace(options, subscribe=tuple(topic for topic in options.subscribe if topic in topics))
@@ -236,6 +236,26 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise data_loss(losses)
         for loss in losses:
             logger.warning("%s; %d offsets are passed over", loss, loss.end - loss.start)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong with a query as soon as Spark asks it for anything.
+
+    Where `streamReader` raises, Spark 4.3 fails in clearing up, and its UnboundLocalError is the last line that a user
+    sees.
+    """
+
+    def __init__(self, error: KsegError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise self._error
+
+    prepareForTriggerAvailableNow = getDefaultReadLimit = initialOffset = latestOffset = _refuse
+    partitions = read = commit = _refuse
+
+    def stop(self) -> None:
+        """Nothing is held open."""
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:

@@ -349,5 +349,28 @@ def test_tasks_are_cut_by_the_options_of_a_batch_read(tmp_path):
     ],
 )
 def test_options_that_a_stream_refuses(tmp_path, options, message):
-    with pytest.raises(OptionError, match=message):
-        reader_of(tmp_path, **options)
+    """The reader says so when it is asked: where `streamReader` raised, Spark's UnboundLocalError was the last line."""
+    reader, place = reader_of(tmp_path, **options), {"t": {"0": 1}}
+    reader.stop()
+    for ask in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset(place, ALL),
+        lambda: reader.partitions(place, place),
+    ):
+        with pytest.raises(OptionError, match=message):
+            ask()
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_query_with_a_wrong_option_ends_in_one_line(spark, tmp_path, now):
+    write(tmp_path, "t-0", 1)
+    frame = spark.readStream.format("kseg").option("endingOffsets", "latest").load(str(tmp_path))
+    writer = frame.writeStream.format("noop").trigger(
+        **({"availableNow": True} if now else {"processingTime": "1 second"})
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / ".c")).start()
+    with pytest.raises(StreamingQueryException, match="a streaming query has no end") as caught:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(caught.value)

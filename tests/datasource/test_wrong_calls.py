@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -9,7 +10,9 @@ import kseg
 from kseg.datasource.planning import plan_read
 from kseg.datasource.source import KsegDataSource
 from kseg.options import option_map, parse_source_options
+from kseg.storage import LocalStore
 from tests.builders import LogBuilder
+from tests.views.support import TOPIC_IDS, commit, partition, topic, write, write_metadata_log
 
 
 def read_view(path, view, schema=None, **options):
@@ -39,6 +42,39 @@ def test_a_schema_that_a_view_does_not_have(golden, view, schema, message):
 def test_a_view_of_an_empty_directory(tmp_path, view):
     with pytest.raises(kseg.LogError, match="no partitions to read here; 'kseg ls' lists"):
         read_view(tmp_path, view)
+
+
+@pytest.mark.parametrize("view", ["offsets", "groups", "transactions", "topics"])
+def test_views_of_two_incarnations_ask_the_metadata_log_too(tmp_path, view):
+    """Replicas were chosen before the view itself chose, without the metadata log that was there."""
+    for name, topic_id, count in ("one", "AAAAAAAAAAAAAAAAAAAAbA", 9), ("two", TOPIC_IDS["orders"], 5):
+        with kseg.create_log(tmp_path / name / "orders-0", topic_id=topic_id) as writer:
+            writer.append(pa.table({"value": [b"v"] * count}))
+    write(tmp_path / "one", "__consumer_offsets", [commit("g", "orders", 0, 2)])
+    options = {"columns": "group,lag"} if view == "offsets" else {}
+    with pytest.raises(kseg.LogError, match=r"2 incarnations|needs __cluster_metadata"):
+        read_view(tmp_path, view)
+    write_metadata_log(tmp_path / "one", [topic("orders"), partition("orders")])
+    source = KsegDataSource({"path": str(tmp_path), "view": view, **options})
+    reader = source.reader(source.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    if view == "offsets":
+        assert rows == [{"group": "g", "lag": 3}]
+
+
+@pytest.mark.parametrize("view", ["offsets", "groups", "transactions", "topics"])
+def test_a_directory_that_a_view_cannot_read_is_not_left_out(golden, monkeypatch, view):
+    """A view of what was left had fewer groups, and said nothing."""
+
+    class ClosedStore(LocalStore):
+        def list(self, path):
+            if path.endswith("__consumer_offsets-0"):
+                raise kseg.StorageError("permission denied", path=path)
+            return super().list(path)
+
+    monkeypatch.setattr("kseg.tiering.reading.open_store", lambda path: (ClosedStore(), str(path)))
+    with pytest.raises(kseg.StorageError, match="__consumer_offsets-0: permission denied"):
+        read_view(golden / "before", view)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +110,36 @@ def test_keywords_of_the_kafka_source_are_taken(tmp_path):
 
 def test_columns_may_be_a_text_as_topics_may():
     assert parse_source_options(option_map("data", "a,b", "offset, key", {})).columns == ("offset", "key")
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({"startingOffsets": {"orders": {0: 5, 1: -2}}}, {"startingOffsets": '{"orders": {"0": 5, "1": -2}}'}),
+        ({"assign": {"orders": [0, 1]}}, {"assign": '{"orders": [0, 1]}'}),
+        ({"subscribe": ["a", "b"], "minPartitions": 3}, {"subscribe": "a,b", "minPartitions": "3"}),
+        ({"remoteKeys": {"k1": "one.pem", "k2": "two.pem"}}, {"remoteKeys": "k1=one.pem,k2=two.pem"}),
+        ({"failOnDataLoss": False, "startingOffsets": None}, {"failOnDataLoss": "false"}),
+    ],
+)
+def test_keywords_take_values_of_python(options, given):
+    """A dict was written out in Python's way, and refused as no JSON."""
+    assert option_map("data", None, None, options) == {"paths": '["data"]', **given}
+    parse_source_options(option_map("data", None, None, options))
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "message"),
+    [
+        ("a", {"subscribe": "b"}, "option subscribe is an argument of the call already"),
+        (None, {"path": "elsewhere"}, "option path is an argument of the call already"),
+        (None, {"assign": {"a": {1, 2}}}, "option assign is no JSON"),
+    ],
+)
+def test_keywords_that_say_a_thing_twice_or_nothing(topics, options, message):
+    """`subscribe` took the place of `topics`, and `path` that of the path, without a word."""
+    with pytest.raises(kseg.OptionError, match=message):
+        option_map("data", topics, None, options)
 
 
 @pytest.mark.parametrize(
