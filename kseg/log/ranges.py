@@ -59,7 +59,8 @@ class ResolvedRanges:
     """What is to be read, by partition.
 
     Attributes:
-        ranges: Ranges that are not empty, and empty ones at the end of a log with damage behind it, which is told.
+        ranges: Ranges that are not empty; and empty ones at the end of a log, where damage is behind it, which is told,
+            or where it was cut off before the place at which it was to go on, which is its end from now on.
         losses: What was asked for and is not there; always empty with `failOnDataLoss`.
         empty: How many partitions have nothing to read.
     """
@@ -108,7 +109,10 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        if wanted.start < wanted.end or (tp not in resume and find_damage_behind(log, wanted.end) is not None):
+        is_cut_off = tp in resume and log.end_offset < resume[tp]
+        # what a run has passed over at the end of a log, the next does not tell again
+        is_damaged = (tp not in resume or options.corrupt == "fail") and find_damage_behind(log, wanted.end) is not None
+        if wanted.start < wanted.end or is_cut_off or is_damaged:
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
