@@ -98,7 +98,10 @@ def resolve_ranges(
     """
     resume = resume or {}
     fresh = [log for log in logs if partition_of(log) not in resume]
-    starts = resolve_starts(_start_of_others(options, resume), fresh, offset_logs=offset_logs) if fresh else {}
+    options = _without_starts(options, resume)
+    starts = {}
+    if fresh or not resume:  # of no partitions at all, options may still name some
+        starts = resolve_starts(options, fresh, offset_logs=offset_logs)
     ends = _resolve(options, options.ending, logs, starting=False)
     ranges, losses = [], []
     for log in logs:
@@ -127,7 +130,8 @@ def find_damage_behind(log: Log, offset: int) -> FormatError | None:
     return None if problem is None else copy.copy(problem).with_context(path=log.segments[-1].path)
 
 
-def _start_of_others(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:
+def _without_starts(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:
+    """The options, with starts of other partitions alone."""
     match options.starting:
         case AtOffsets(values):
             return replace(options, starting=AtOffsets({tp: at for tp, at in values.items() if tp not in resume}))
@@ -198,11 +202,18 @@ def _why_hidden(log: Log, visible: int, options: SourceOptions) -> str:
 
 
 def _ordered(options: SourceOptions, log: Log, start: int, end: int) -> OffsetRange:
-    """Compare what start and end came to, as Spark does; a start in what is there but not visible yet is no fault."""
+    """Compare what start and end came to, as Spark does; a start in what is there but not visible yet is no fault.
+
+    A start behind the end is one: these offsets were there once, or were never. Where it is an option that names them,
+    `failOnDataLoss=false` does not help, as it does not with Spark's source.
+    """
     if start <= end:
         return OffsetRange(start, end)
-    if end == visible_end(log, options):
-        return OffsetRange(end, end if start <= log.end_offset else start)  # behind the end: these were there once
+    if end == visible_end(log, options) and start <= log.end_offset:
+        return OffsetRange(end, end)
+    is_named = isinstance(options.starting, AtOffsets) and partition_of(log) in options.starting.offsets
+    if end == visible_end(log, options) and (options.fail_on_data_loss or not is_named):
+        return OffsetRange(end, start)
     message = f"{partition_of(log)} starts at offset {start}, which is greater than its end offset {end}"
     raise OptionError(f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {message}")
 
