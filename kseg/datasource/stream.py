@@ -10,6 +10,7 @@ rolled, deleted and compacted segments are seen.
 | starts behind what is read next          | data loss: the range is named                                          |
 | ends before what is read next            | data loss; with `failOnDataLoss=false` the stream goes on at its end   |
 | is gone                                  | data loss; else it keeps its offset, for the case that it comes back   |
+| is of another topic id than before       | data loss: the topic was deleted and made again                        |
 | has damage behind what is read next      | an error; unless `corrupt` is `fail` a warning, once                   |
 | shows less than before, but still has it | nothing is new: another replica's high watermark lags                  |
 """
@@ -66,6 +67,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shown: Offsets | None = None
         self._must_pin = False
         self._last_trigger: float | None = None
+        self._topic_ids: dict[TopicPartition, str] = {}
         self._told: set[TopicPartition] = set()
         self._told_tails: set[TopicPartition] = set()
         self._warned = False
@@ -107,6 +109,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._must_pin = False
             return start
         self._report_vanished(begun, logs)
+        self._report_made_again(begun, logs)
         self._report_tails(begun, logs)
         ends = self._ends(begun, logs, shown)
         firsts = {partition_of(log): max(begun.get(partition_of(log), 0), log.start_offset) for log in logs}
@@ -214,11 +217,26 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = sorted(begun.keys() - {partition_of(log) for log in logs} - self._told)
         if not gone:
             return
-        text = "; ".join(f"{tp}: the partition is gone, and offsets from {begun[tp]} on with it" for tp in gone)
+        self._tell_loss(
+            "; ".join(f"{tp}: the partition is gone, and offsets from {begun[tp]} on with it" for tp in gone)
+        )
+        self._told.update(gone)
+
+    def _report_made_again(self, begun: Offsets, logs: Sequence[Log]) -> None:
+        """Tell topics whose id changed under this query: offsets of the old one say nothing of the new one."""
+        ids = {partition_of(log): log.topic_id for log in logs}
+        other = sorted(tp for tp, id in ids.items() if tp in begun and id and self._topic_ids.get(tp, id) != id)
+        self._topic_ids |= {tp: id for tp, id in ids.items() if id}
+        if other:
+            texts = (
+                f"{tp}: the topic was deleted and made again, and offsets from {begun[tp]} on are gone" for tp in other
+            )
+            self._tell_loss("; ".join(texts))
+
+    def _tell_loss(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"[KAFKA_DATA_LOSS] {text}", hint="set failOnDataLoss to false to read what there is")
         logger.warning("%s", text)
-        self._told.update(gone)
 
     def _report_tails(self, begun: Offsets, logs: Sequence[Log]) -> None:
         """Tell damage where nothing is new: no batch will come to it, and no task that would tell it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -275,6 +276,21 @@ def test_a_partition_that_vanished_is_data_loss(tmp_path, caplog, chosen):
     if chosen:
         with pytest.raises(LogError, match="not here"):
             reader.initialOffset()
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_topic_that_was_made_again_under_a_query_is_data_loss(tmp_path, caplog, count):
+    """A new topic that is longer than what was read of the old one was taken for it."""
+    write(tmp_path, "t-0", 5)
+    end, readers = {"t": {"0": 5}}, [reader_of(tmp_path), reader_of(tmp_path, failOnDataLoss="false")]
+    assert [reader.latestOffset({"t": {"0": 2}}, ALL) for reader in readers] == [end, end]
+    shutil.rmtree(tmp_path / "t-0")
+    with kseg.create_log(tmp_path / "t-0") as writer:
+        writer.append(pa.table({"value": [b"new"] * count}))
+    with pytest.raises(DataLossError, match="t-0: the topic was deleted and made again, and offsets from 5 on"):
+        readers[0].latestOffset(end, ALL)
+    assert [readers[1].latestOffset(end, ALL) for _ in range(2)] == [{"t": {"0": count}}] * 2
+    assert caplog.text.count("the topic was deleted and made again") == 1
 
 
 def test_a_log_that_was_cut_off_is_data_loss(tmp_path):
