@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
@@ -10,7 +12,7 @@ import kseg
 from kseg.datasource.planning import plan_read
 from kseg.datasource.source import KsegDataSource
 from kseg.options import option_map, parse_source_options
-from kseg.storage import LocalStore
+from kseg.storage import LocalStore, RateLimiter
 from tests.builders import LogBuilder
 from tests.views.support import TOPIC_IDS, commit, partition, topic, write, write_metadata_log
 
@@ -177,3 +179,22 @@ def test_ranges_of_so_many_records_are_cut_by_bytes_too(golden):
         tasks = plan_read(parse_source_options(options))
         assert len(tasks) >= least
         assert max(max(split.end for split in task) - min(split.start for split in task) for task in tasks) <= 700
+
+
+@pytest.mark.parametrize("corrupt", ["fail", "skip"])
+def test_a_rate_holds_for_all_that_a_task_reads(tmp_path, monkeypatch, corrupt):
+    """Each split had a limit of its own, with its first bytes for nothing: a task of many small ones had none."""
+    for number in range(8):
+        LogBuilder(tmp_path / "logs", "orders", number).batch(20).write()
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    taken = Counter()
+    monkeypatch.setattr(RateLimiter, "take", lambda limiter, count: taken.update({limiter: count}))
+    options = {"maxReadBytesPerSecond": "1k", "corrupt": corrupt}
+    reader = KsegDataSource({"path": str(tmp_path / "logs"), **options}).reader(StructType().add("value", BinaryType()))
+    (task,) = reader.partitions()
+    taken.clear()  # what planning reads
+    assert sum(batch.num_rows for batch in reader.read(task)) == 160
+    assert [(limiter._rate, count) for limiter, count in taken.items()] == [(1024, size)]
+    taken.clear()
+    assert kseg.export(None, tmp_path / "logs", tmp_path / "lake", **options).rows == 160
+    assert [limiter._rate for limiter, count in taken.items() if count == size] == [1024]
