@@ -60,7 +60,7 @@ class ResolvedRanges:
 
     Attributes:
         ranges: Ranges that are not empty; and empty ones at the end of a log, where damage is behind it, which is told,
-            or where it was cut off before the place at which it was to go on, which is its end from now on.
+            or where nothing is left of what comes next, so that it goes on there from now on.
         losses: What was asked for and is not there; always empty with `failOnDataLoss`.
         empty: How many partitions have nothing to read.
     """
@@ -112,10 +112,10 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        is_cut_off = tp in resume and log.end_offset < resume[tp]
+        is_passed_over = tp in resume and bool(found) and wanted.end != resume[tp]
         # what a run has passed over at the end of a log, the next does not tell again
         is_damaged = (tp not in resume or options.corrupt == "fail") and find_damage_behind(log, wanted.end) is not None
-        if wanted.start < wanted.end or is_cut_off or is_damaged:
+        if wanted.start < wanted.end or is_passed_over or is_damaged:
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)

@@ -207,6 +207,17 @@ def test_offsets_that_are_gone_are_told_or_counted(tmp_path):
     assert "lost: a-0" in str(report)
 
 
+def test_offsets_that_are_gone_are_counted_once(tmp_path):
+    """A log with nothing left in it kept its place, and each run told the same loss."""
+    logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
+    kseg.export(None, logs, target, endingOffsets='{"a":{"0":20}}')
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\na 0 30\n")
+    losses = [kseg.export(None, logs, target, failOnDataLoss=False).lost_offsets for _ in range(2)]
+    append(logs, count=4)
+    after = kseg.export(None, logs, target, failOnDataLoss=False)
+    assert (*losses, after.lost_offsets, after.rows) == (10, 0, 0, 4)
+
+
 def test_a_log_that_was_cut_off_goes_on_at_its_end(tmp_path):
     """The place stayed behind the end: what was written up to there since was never exported, and nothing said so."""
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
