@@ -17,6 +17,7 @@ rolled, deleted and compacted segments are seen.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from kseg.datasource.planning import plan_tasks, read_options, warn_once
 from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.datasource.worker import begin_task
-from kseg.errors import DataLossError, KsegError, LogError
+from kseg.errors import DataLossError, KsegError, LogError, OptionError
 from kseg.log.partition import Log
 from kseg.log.plan import read_splits
 from kseg.log.ranges import (
@@ -285,8 +286,20 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Undo `to_json`."""
-    return {TopicPartition(topic, int(key)): at for topic, parts in topics.items() for key, at in parts.items()}
+    """Undo `to_json`.
+
+    Raises:
+        OptionError: These are offsets of another source: the query has got a checkpoint that is not its own.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(key)): int(at) for topic, parts in topics.items() for key, at in parts.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(
+            f"the checkpoint holds {json.dumps(topics)[:200]}, which is no offsets of partitions",
+            hint="give each query a checkpointLocation of its own",
+        ) from None
 
 
 def _is_fixed(starting: Start) -> bool:

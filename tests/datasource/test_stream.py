@@ -345,6 +345,14 @@ def test_read_committed_ends_at_the_last_stable_offset(tmp_path):
     assert rows_of(reader, start, end) == records("t-0", 0, 2)
 
 
+@pytest.mark.parametrize("foreign", [{"logOffset": 3}, {"t": {"x": 3}}, {"t": {"0": None}}])
+def test_a_checkpoint_of_another_source_is_told(tmp_path, foreign):
+    write(tmp_path, "t-0", 3)
+    for ask in (reader_of(tmp_path).latestOffset, lambda start, _: reader_of(tmp_path).partitions(start, start)):
+        with pytest.raises(OptionError, match=r"the checkpoint holds .* no offsets of partitions; give each query"):
+            ask(foreign, ALL)
+
+
 def test_tasks_are_cut_by_the_options_of_a_batch_read(tmp_path):
     write(tmp_path, "t-0", 30)
     start, end = {"t": {"0": 0}}, {"t": {"0": 30}}
