@@ -198,3 +198,22 @@ def test_a_rate_holds_for_all_that_a_task_reads(tmp_path, monkeypatch, corrupt):
     taken.clear()
     assert kseg.export(None, tmp_path / "logs", tmp_path / "lake", **options).rows == 160
     assert [limiter._rate for limiter, count in taken.items() if count == size] == [1024]
+
+
+@pytest.mark.parametrize("way", ["batch", "view", "stream", "export"])
+def test_options_for_brokers_are_told_in_one_warning(tmp_path, way):
+    LogBuilder(tmp_path).batch(5).write()
+    given = {"kafka.bootstrap.servers": "here:9092", "groupIdPrefix": "g"}
+    source = KsegDataSource({"path": str(tmp_path), **given})
+    with pytest.warns(UserWarning, match="are ignored: groupIdPrefix, kafka.bootstrap.servers$") as seen:
+        if way == "batch":
+            source.reader(source.schema()).partitions()
+        elif way == "view":
+            read_view(tmp_path, "batches", **given)
+        elif way == "stream":
+            reader = source.streamReader(source.schema())
+            for _ in range(2):
+                reader.latestOffset({"orders": {"0": 0}}, reader.getDefaultReadLimit())
+        else:
+            kseg.export(None, tmp_path, tmp_path.parent / "lake", dry_run=True, **given)
+    assert len(seen) == 1
