@@ -39,7 +39,11 @@ _REFUSED: Final = {
     "kafka.enable.auto.commit": "nothing is committed",
     "kafka.interceptor.classes": "records are given as they are",
 }
-_OTHER_NAMES: Final = {"isolation.level": "kafka.isolation.level", "isolationlevel": "kafka.isolation.level"}
+_OTHER_NAMES: Final = {
+    "isolation.level": "kafka.isolation.level",
+    "isolationlevel": "kafka.isolation.level",
+    "topics": "subscribe",  # as scan and export call it; without it every topic would be read
+}
 
 
 def sort_options(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

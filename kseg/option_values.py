@@ -46,6 +46,20 @@ def wrong(option: str, value: str, allowed: str) -> OptionError:
     return OptionError(f"option {option} is {shown!r}; {allowed}")
 
 
+def text_of(option: str, value: object) -> str:
+    """The text of an option that a call in Python gives as a value of its own."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        if option.lower() == "remotekeys":
+            return ",".join(f"{key_id}={path}" for key_id, path in value.items())
+        try:
+            return json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"option {option} is no JSON: {error}") from None
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def parse_bool(option: str, text: str) -> bool:
     """`true` or `false` in any case, nothing else."""
     lowered = text.lower()

@@ -53,6 +53,7 @@ from kseg.option_values import (
     parse_names,
     parse_size,
     parse_strings,
+    text_of,
     wrong,
 )
 from kseg.types import TopicPartition
@@ -190,8 +191,11 @@ def option_map(
 ) -> dict[str, str]:
     """The option map of a call in Python: paths, topics and columns, and options by name, underscores for dots.
 
+    Values may be Python's own: numbers, truth values, lists of names, and dicts where the option's text is JSON. None
+    is an option that is not given.
+
     Raises:
-        OptionError: An option is neither of this source nor of Spark's Kafka source.
+        OptionError: An option is neither of this source nor of Spark's Kafka source, or is given twice.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     found = {"paths": json.dumps([os.fspath(one) for one in paths])}
@@ -199,9 +203,13 @@ def option_map(
         found["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
     if columns is not None:
         found["columns"] = columns if isinstance(columns, str) else ",".join(columns)
-    for name, value in options.items():
-        check_known(name.replace("_", "."))
-        found[name.replace("_", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
+    for key, value in options.items():
+        name = key.replace("_", ".")
+        check_known(name)
+        if name.lower() in ("path", "paths") or (name.lower() == "subscribe" and topics is not None):
+            raise OptionError(f"option {name} is an argument of the call already")
+        if value is not None:
+            found[name] = text_of(name, value)
     return found
 
 

@@ -161,6 +161,7 @@ REFUSED = [
     ({"startingOffset": "earliest"}, BATCH, "unknown option 'startingOffset'; did you mean 'startingOffsets'"),
     ({"maxbytespertsak": "1"}, BATCH, "did you mean 'maxBytesPerTask'"),
     ({"isolation.level": "read_committed"}, BATCH, "did you mean 'kafka.isolation.level'"),
+    ({"topics": "orders"}, BATCH, "unknown option 'topics'; did you mean 'subscribe'"),
     ({"kafka.isolation.levle": "read_committed"}, BATCH, "did you mean 'kafka.isolation.level'"),
     ({"path": "a", "PATH": "b"}, BATCH, "given twice"),
     ({"minPartitions": 5}, BATCH, "options are texts"),

@@ -58,16 +58,16 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the view over the partitions asked for, or over all where it needs the internal topics."""
-        from kseg.log.select import LIST_HINT, choose_replicas, select_logs
-        from kseg.tiering.reading import all_logs, store_opener
+        from kseg.log.select import LIST_HINT, find_logs, select_logs
+        from kseg.tiering.reading import store_opener
         from kseg.views.registry import get_view
 
         warn_once(self._options)
         view = get_view(self._options.view)
         if view.per_partition:
             logs = select_logs(self._options.paths, self._options, store_opener(self._options))
-        else:  # what decides is not in the partitions that were asked for
-            logs = choose_replicas(all_logs(self._options))
+        else:  # what decides is not in the partitions that were asked for; the view itself chooses among replicas
+            logs = find_logs(self._options.paths, self._options, store_opener(self._options))
             where = ", ".join(self._options.paths)
             if not logs:
                 raise LogError("no partitions to read here", path=where, hint=LIST_HINT)

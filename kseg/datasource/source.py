@@ -50,14 +50,20 @@ class KsegDataSource(DataSource):
         return RecordReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that follows the logs; views are for batch reads."""
-        from kseg.datasource.stream import KsegStreamReader
+        """A reader that follows the logs; views are for batch reads.
 
-        options = parse_source_options(recall_options(schema, self.options), streaming=True)
-        if options.view != "records":
-            raise OptionError(f"option view is {options.view!r}; a streaming query reads records only")
-        check_schema(schema, options)
-        return KsegStreamReader(options, schema)
+        What is wrong with the query is said by the reader: of an error here Spark makes another one of its own.
+        """
+        from kseg.datasource.stream import KsegStreamReader, RefusedStreamReader
+
+        try:
+            options = parse_source_options(recall_options(schema, self.options), streaming=True)
+            if options.view != "records":
+                raise OptionError(f"option view is {options.view!r}; a streaming query reads records only")
+            check_schema(schema, options)
+            return KsegStreamReader(options, schema)
+        except OptionError as error:
+            return RefusedStreamReader(error)
 
     def _parsed_for_any_read(self) -> SourceOptions:
         """Options where Spark does not say whether the read is a streaming one; the readers check them strictly."""

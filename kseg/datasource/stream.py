@@ -10,17 +10,19 @@ rolled, deleted and compacted segments are seen.
 | starts behind what is read next          | data loss: the range is named                                          |
 | ends before what is read next            | data loss; with `failOnDataLoss=false` the stream goes on at its end   |
 | is gone                                  | data loss; else it keeps its offset, for the case that it comes back   |
+| is of another topic id than before       | data loss: the topic was deleted and made again                        |
 | has damage behind what is read next      | an error; unless `corrupt` is `fail` a warning, once                   |
 | shows less than before, but still has it | nothing is new: another replica's high watermark lags                  |
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +33,7 @@ from kseg.datasource.planning import plan_tasks, read_options, warn_once
 from kseg.datasource.reader import SplitPartition
 from kseg.datasource.spark_schema import arrow_schema
 from kseg.datasource.worker import begin_task
-from kseg.errors import DataLossError, LogError
+from kseg.errors import DataLossError, KsegError, LogError, OptionError
 from kseg.log.partition import Log
 from kseg.log.plan import read_splits
 from kseg.log.ranges import (
@@ -44,10 +46,10 @@ from kseg.log.ranges import (
     resolve_starts,
     visible_end,
 )
-from kseg.log.select import partition_of, select_logs
+from kseg.log.select import find_logs, partition_of, select_logs
 from kseg.option_values import MAX_INT64
 from kseg.options import ALL_EARLIEST, LATEST, AtOffsets, SourceOptions, Start
-from kseg.tiering.reading import all_logs, store_opener
+from kseg.tiering.reading import store_opener
 from kseg.types import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shown: Offsets | None = None
         self._must_pin = False
         self._last_trigger: float | None = None
+        self._topic_ids: dict[TopicPartition, str] = {}
         self._told: set[TopicPartition] = set()
         self._told_tails: set[TopicPartition] = set()
         self._warned = False
@@ -107,6 +110,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._must_pin = False
             return start
         self._report_vanished(begun, logs)
+        self._report_made_again(begun, logs)
         self._report_tails(begun, logs)
         ends = self._ends(begun, logs, shown)
         firsts = {partition_of(log): max(begun.get(partition_of(log), 0), log.start_offset) for log in logs}
@@ -172,7 +176,7 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return select_logs(options.paths, options, store_opener(options))
         except LogError as error:
             logger.debug("looking for what is left: %s", error)
-        there = {partition_of(log) for log in all_logs(options)}
+        there = {partition_of(log) for log in find_logs(options.paths, options, store_opener(options))}
         topics = {tp.topic for tp in there}
         if options.subscribe is not None:
             options = replace(options, subscribe=tuple(topic for topic in options.subscribe if topic in topics))
@@ -214,11 +218,26 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = sorted(begun.keys() - {partition_of(log) for log in logs} - self._told)
         if not gone:
             return
-        text = "; ".join(f"{tp}: the partition is gone, and offsets from {begun[tp]} on with it" for tp in gone)
+        self._tell_loss(
+            "; ".join(f"{tp}: the partition is gone, and offsets from {begun[tp]} on with it" for tp in gone)
+        )
+        self._told.update(gone)
+
+    def _report_made_again(self, begun: Offsets, logs: Sequence[Log]) -> None:
+        """Tell topics whose id changed under this query: offsets of the old one say nothing of the new one."""
+        ids = {partition_of(log): log.topic_id for log in logs}
+        other = sorted(tp for tp, id in ids.items() if tp in begun and id and self._topic_ids.get(tp, id) != id)
+        self._topic_ids |= {tp: id for tp, id in ids.items() if id}
+        if other:
+            texts = (
+                f"{tp}: the topic was deleted and made again, and offsets from {begun[tp]} on are gone" for tp in other
+            )
+            self._tell_loss("; ".join(texts))
+
+    def _tell_loss(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"[KAFKA_DATA_LOSS] {text}", hint="set failOnDataLoss to false to read what there is")
         logger.warning("%s", text)
-        self._told.update(gone)
 
     def _report_tails(self, begun: Offsets, logs: Sequence[Log]) -> None:
         """Tell damage where nothing is new: no batch will come to it, and no task that would tell it."""
@@ -238,6 +257,26 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("%s; %d offsets are passed over", loss, loss.end - loss.start)
 
 
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong with a query as soon as Spark asks it for anything.
+
+    Where `streamReader` raises, Spark 4.3 fails in clearing up, and its UnboundLocalError is the last line that a user
+    sees.
+    """
+
+    def __init__(self, error: KsegError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise self._error
+
+    prepareForTriggerAvailableNow = getDefaultReadLimit = initialOffset = latestOffset = _refuse
+    partitions = read = commit = _refuse
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
     """Offsets as Spark keeps them: equal ones have equal text, so keys are sorted."""
     topics: dict[str, Any] = {}
@@ -247,8 +286,20 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Undo `to_json`."""
-    return {TopicPartition(topic, int(key)): at for topic, parts in topics.items() for key, at in parts.items()}
+    """Undo `to_json`.
+
+    Raises:
+        OptionError: These are offsets of another source: the query has got a checkpoint that is not its own.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(key)): int(at) for topic, parts in topics.items() for key, at in parts.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(
+            f"the checkpoint holds {json.dumps(topics)[:200]}, which is no offsets of partitions",
+            hint="give each query a checkpointLocation of its own",
+        ) from None
 
 
 def _is_fixed(starting: Start) -> bool:

@@ -73,8 +73,8 @@ def make_settings(
         what = f"{allowed[0]} to {allowed[-1]}" if allowed else "none"
         raise OptionError(f"compression_level is {compression_level}; {compression} has {what}")
     for name, value in (("target_file_bytes", file_bytes), ("row_group_bytes", row_group_bytes)):
-        if value < 1:
-            raise OptionError(f"{name} is {value}; it must be above 0")
+        if not isinstance(value, int) or value < 1:
+            raise OptionError(f"{name} is {value!r}; it must be a number of bytes above 0")
     columns = [name for name in _columns(options) if name != "topic"]
     if not set(columns) - {CORRUPT_COLUMN}:
         raise OptionError("columns names nothing but the topic, which is in the names of directories")

@@ -25,6 +25,7 @@ from kseg.log.damage import Damage
 from kseg.log.plan import Split, read_split
 from kseg.log.walk import ReadOptions
 from kseg.schema import CORRUPT_COLUMN
+from kseg.storage import RateLimiter
 from kseg.storage_arrow import arrow_errors
 from kseg.types import TopicPartition
 
@@ -85,9 +86,10 @@ def export_task(task: ExportTask) -> TaskResult:
     rows: Counter[TopicPartition] = Counter()
     damages: list[Damage] = []
     schema = task.settings.read_schema
+    limiter = RateLimiter(task.how.max_bytes_per_second)
     try:
         for split in task.splits:
-            for batch in read_split(split, schema, task.how, damages):
+            for batch in read_split(split, schema, task.how, damages, limiter):
                 rows[TopicPartition(split.topic, split.partition)] += _count_records(batch)
                 for slot, piece in cut_by_slot(batch, task.settings.by):
                     files.add((split.topic, slot), piece)

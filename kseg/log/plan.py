@@ -29,7 +29,7 @@ from kseg.log.sound_walk import SoundWalker
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions
 from kseg.schema import CORRUPT_COLUMN
-from kseg.storage import RandomFile, Store
+from kseg.storage import RandomFile, RateLimiter, Store
 
 TASK_BYTES = 64 << 20
 DIGEST_BYTES = 4096
@@ -198,29 +198,34 @@ def group_splits(splits: Iterable[Split], *, target_bytes: int = TASK_BYTES, min
 
 
 def read_split(
-    split: Split, schema: pa.Schema, options: ReadOptions | None = None, damages: list[Damage] | None = None
+    split: Split,
+    schema: pa.Schema,
+    options: ReadOptions | None = None,
+    damages: list[Damage] | None = None,
+    limiter: RateLimiter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the records of a split.
 
     Args:
         damages: Where the options pass over damage, each place is put here.
+        limiter: Shared by all splits of a task: the first bytes of each limiter are free.
 
     Raises:
         LogError: The file is gone or another one has its name; the read has to be planned again.
         FormatError: The bytes are damaged, and the options do not pass over that.
     """
     options = options or ReadOptions()
+    limiter = limiter or RateLimiter(options.max_bytes_per_second)
     decoder = RecordDecoder(
         record_fields(schema), topic=split.topic, partition=split.partition, max_batch_bytes=options.max_batch_bytes
     )
     with _open_planned(split, options) as file:
         try:
             if not options.skip_damage:
-                yield from _read_strictly(split, file, decoder, options)
+                yield from _read_strictly(split, file, decoder, options, limiter)
                 return
-            items = collect_damages(
-                _read_past_damage(split, file, decoder, options), [] if damages is None else damages
-            )
+            items = _read_past_damage(split, file, decoder, options, limiter)
+            items = collect_damages(items, [] if damages is None else damages)
             yield from to_rows(items, schema, split.topic, split.partition)
         except FormatError as error:
             raise error.with_context(path=split.path) from None
@@ -253,9 +258,16 @@ def _open_planned(split: Split, options: ReadOptions) -> RandomFile:
 
 
 def _read_strictly(
-    split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions
+    split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions, limiter: RateLimiter
 ) -> Iterator[pa.RecordBatch]:
-    walker = BatchWalker(file, options, start=split.position, end=split.end_position, hint=min(split.size, CHUNK_BYTES))
+    walker = BatchWalker(
+        file,
+        options,
+        start=split.position,
+        end=split.end_position,
+        limiter=limiter,
+        hint=min(split.size, CHUNK_BYTES),
+    )
     yield from read_batches(walker, decoder, split.aborted, split.base_offset, split.start, split.end)
     if walker.torn_position is not None:
         check_cut(file, options, walker.torn_position, split.end_position)
@@ -264,14 +276,18 @@ def _read_strictly(
         raise copy.copy(split.tail_problem)
 
 
-def _read_past_damage(split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions) -> Iterator[Item]:
+def _read_past_damage(
+    split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions, limiter: RateLimiter
+) -> Iterator[Item]:
     if split.size:
-        yield from _read_sound_part(split, file, decoder, options)
+        yield from _read_sound_part(split, file, decoder, options, limiter)
     if split.tail is not None:
         yield split.tail
 
 
-def _read_sound_part(split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions) -> Iterator[Item]:
+def _read_sound_part(
+    split: Split, file: RandomFile, decoder: RecordDecoder, options: ReadOptions, limiter: RateLimiter
+) -> Iterator[Item]:
     walker = SoundWalker(
         file,
         options,
@@ -281,6 +297,7 @@ def _read_sound_part(split: Split, file: RandomFile, decoder: RecordDecoder, opt
         ceiling=split.ceiling,
         missing_from=split.start,
         look_back=split.look_back,
+        limiter=limiter,
         hint=min(split.size, CHUNK_BYTES),
     )
     for item in read_sound(walker, decoder, split.aborted, split.base_offset, split.start, split.end):
@@ -293,7 +310,8 @@ def read_splits(
 ) -> Iterator[pa.RecordBatch]:
     """Read several splits, one after the other; damage that was passed over is said once, in the log."""
     damages: list[Damage] = []
+    limiter = RateLimiter((options or ReadOptions()).max_bytes_per_second)
     for split in splits:
-        yield from read_split(split, schema, options, damages)
+        yield from read_split(split, schema, options, damages, limiter)
     if CORRUPT_COLUMN not in schema.names:
         log_damages(damages, "a task")

@@ -59,7 +59,8 @@ class ResolvedRanges:
     """What is to be read, by partition.
 
     Attributes:
-        ranges: Ranges that are not empty, and empty ones at the end of a log with damage behind it, which is told.
+        ranges: Ranges that are not empty; and empty ones at the end of a log, where damage is behind it, which is told,
+            or where nothing is left of what comes next, so that it goes on there from now on.
         losses: What was asked for and is not there; always empty with `failOnDataLoss`.
         empty: How many partitions have nothing to read.
     """
@@ -97,7 +98,10 @@ def resolve_ranges(
     """
     resume = resume or {}
     fresh = [log for log in logs if partition_of(log) not in resume]
-    starts = resolve_starts(_start_of_others(options, resume), fresh, offset_logs=offset_logs) if fresh else {}
+    options = _without_starts(options, resume)
+    starts = {}
+    if fresh or not resume:  # of no partitions at all, options may still name some
+        starts = resolve_starts(options, fresh, offset_logs=offset_logs)
     ends = _resolve(options, options.ending, logs, starting=False)
     ranges, losses = [], []
     for log in logs:
@@ -108,7 +112,10 @@ def resolve_ranges(
                 continue
         wanted, found = clip_range(log, _ordered(options, log, starts[tp], ends[tp]), options)
         losses += found
-        if wanted.start < wanted.end or (tp not in resume and find_damage_behind(log, wanted.end) is not None):
+        is_passed_over = tp in resume and bool(found) and wanted.end != resume[tp]
+        # what a run has passed over at the end of a log, the next does not tell again
+        is_damaged = (tp not in resume or options.corrupt == "fail") and find_damage_behind(log, wanted.end) is not None
+        if wanted.start < wanted.end or is_passed_over or is_damaged:
             ranges.append(PartitionRange(log, wanted.start, wanted.end))
     if losses and options.fail_on_data_loss:
         raise data_loss(losses)
@@ -123,7 +130,8 @@ def find_damage_behind(log: Log, offset: int) -> FormatError | None:
     return None if problem is None else copy.copy(problem).with_context(path=log.segments[-1].path)
 
 
-def _start_of_others(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:
+def _without_starts(options: SourceOptions, resume: Mapping[TopicPartition, int]) -> SourceOptions:
+    """The options, with starts of other partitions alone."""
     match options.starting:
         case AtOffsets(values):
             return replace(options, starting=AtOffsets({tp: at for tp, at in values.items() if tp not in resume}))
@@ -194,11 +202,18 @@ def _why_hidden(log: Log, visible: int, options: SourceOptions) -> str:
 
 
 def _ordered(options: SourceOptions, log: Log, start: int, end: int) -> OffsetRange:
-    """Compare what start and end came to, as Spark does; a start in what is there but not visible yet is no fault."""
+    """Compare what start and end came to, as Spark does; a start in what is there but not visible yet is no fault.
+
+    A start behind the end is one: these offsets were there once, or were never. Where it is an option that names them,
+    `failOnDataLoss=false` does not help, as it does not with Spark's source.
+    """
     if start <= end:
         return OffsetRange(start, end)
-    if end == visible_end(log, options):
-        return OffsetRange(end, end if start <= log.end_offset else start)  # behind the end: these were there once
+    if end == visible_end(log, options) and start <= log.end_offset:
+        return OffsetRange(end, end)
+    is_named = isinstance(options.starting, AtOffsets) and partition_of(log) in options.starting.offsets
+    if end == visible_end(log, options) and (options.fail_on_data_loss or not is_named):
+        return OffsetRange(end, start)
     message = f"{partition_of(log)} starts at offset {start}, which is greater than its end offset {end}"
     raise OptionError(f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {message}")
 

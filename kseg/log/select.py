@@ -60,10 +60,7 @@ def select_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreO
         StorageError: A directory that may hold wanted partitions cannot be read.
     """
     wanted = _wanted(options)
-    read_options = ReadOptions(
-        max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail"
-    )
-    found = _find(paths, read_options, wanted, open_path)
+    found = _find(paths, _read_options(options), wanted, open_path)
     if options.subscribe is None and options.subscribe_pattern is None and options.assign is None:
         given = {open_store(path)[1].rstrip("/") for path in paths}
         chosen = [log for log in found if log.topic not in INTERNAL_TOPICS or log.directory in given]
@@ -73,6 +70,15 @@ def select_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreO
         chosen = [log for log in found if wanted(partition_of(log))]
         _check_all_there(chosen, paths, options)
     return choose_replicas(chosen, [log for log in found if log.topic == METADATA_TOPIC])
+
+
+def find_logs(paths: Sequence[Path], options: SourceOptions, open_path: StoreOpener | None = None) -> list[Log]:
+    """Find every log below the paths: internal topics too, and of a partition all replicas.
+
+    Raises:
+        StorageError: A directory cannot be read.
+    """
+    return _find(paths, _read_options(options), lambda tp: True, open_path)
 
 
 def find_internal_logs(topic: str, paths: Sequence[Path], logs: Iterable[Log]) -> list[Log]:
@@ -115,6 +121,10 @@ def choose_replicas(logs: Sequence[Log], metadata: Sequence[Log] = ()) -> list[L
             by_partition.setdefault(log.partition, []).append(log)
         chosen += [_best(by_partition[partition]) for partition in sorted(by_partition)]
     return chosen
+
+
+def _read_options(options: SourceOptions) -> ReadOptions:
+    return ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail")
 
 
 def _wanted(options: SourceOptions) -> Wanted:

@@ -133,12 +133,6 @@ def store_opener(options: SourceOptions) -> StoreOpener:
     return functools.partial(open_tiered_store, remote=options.remote, keys=keys)
 
 
-def all_logs(options: SourceOptions) -> list[Log]:
-    """Every partition below the paths of a read, internal topics too."""
-    opener = store_opener(options)
-    return [log for path in options.paths for log in LogDir(*opener(path))]
-
-
 def holds_tier(store: Store, directory: str) -> bool:
     """Whether a directory is a tier: a partition's objects are there or below, and no partition is."""
     return (_levels_above(store, directory, MAX_DEPTH) or _NO_TIER) > _NO_TIER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -277,6 +278,21 @@ def test_a_partition_that_vanished_is_data_loss(tmp_path, caplog, chosen):
             reader.initialOffset()
 
 
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_topic_that_was_made_again_under_a_query_is_data_loss(tmp_path, caplog, count):
+    """A new topic that is longer than what was read of the old one was taken for it."""
+    write(tmp_path, "t-0", 5)
+    end, readers = {"t": {"0": 5}}, [reader_of(tmp_path), reader_of(tmp_path, failOnDataLoss="false")]
+    assert [reader.latestOffset({"t": {"0": 2}}, ALL) for reader in readers] == [end, end]
+    shutil.rmtree(tmp_path / "t-0")
+    with kseg.create_log(tmp_path / "t-0") as writer:
+        writer.append(pa.table({"value": [b"new"] * count}))
+    with pytest.raises(DataLossError, match="t-0: the topic was deleted and made again, and offsets from 5 on"):
+        readers[0].latestOffset(end, ALL)
+    assert [readers[1].latestOffset(end, ALL) for _ in range(2)] == [{"t": {"0": count}}] * 2
+    assert caplog.text.count("the topic was deleted and made again") == 1
+
+
 def test_a_log_that_was_cut_off_is_data_loss(tmp_path):
     write(tmp_path, "t-0", 4)
     start = {"t": {"0": 6}}
@@ -329,6 +345,14 @@ def test_read_committed_ends_at_the_last_stable_offset(tmp_path):
     assert rows_of(reader, start, end) == records("t-0", 0, 2)
 
 
+@pytest.mark.parametrize("foreign", [{"logOffset": 3}, {"t": {"x": 3}}, {"t": {"0": None}}])
+def test_a_checkpoint_of_another_source_is_told(tmp_path, foreign):
+    write(tmp_path, "t-0", 3)
+    for ask in (reader_of(tmp_path).latestOffset, lambda start, _: reader_of(tmp_path).partitions(start, start)):
+        with pytest.raises(OptionError, match=r"the checkpoint holds .* no offsets of partitions; give each query"):
+            ask(foreign, ALL)
+
+
 def test_tasks_are_cut_by_the_options_of_a_batch_read(tmp_path):
     write(tmp_path, "t-0", 30)
     start, end = {"t": {"0": 0}}, {"t": {"0": 30}}
@@ -349,5 +373,28 @@ def test_tasks_are_cut_by_the_options_of_a_batch_read(tmp_path):
     ],
 )
 def test_options_that_a_stream_refuses(tmp_path, options, message):
-    with pytest.raises(OptionError, match=message):
-        reader_of(tmp_path, **options)
+    """The reader says so when it is asked: where `streamReader` raised, Spark's UnboundLocalError was the last line."""
+    reader, place = reader_of(tmp_path, **options), {"t": {"0": 1}}
+    reader.stop()
+    for ask in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset(place, ALL),
+        lambda: reader.partitions(place, place),
+    ):
+        with pytest.raises(OptionError, match=message):
+            ask()
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_query_with_a_wrong_option_ends_in_one_line(spark, tmp_path, now):
+    write(tmp_path, "t-0", 1)
+    frame = spark.readStream.format("kseg").option("endingOffsets", "latest").load(str(tmp_path))
+    writer = frame.writeStream.format("noop").trigger(
+        **({"availableNow": True} if now else {"processingTime": "1 second"})
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / ".c")).start()
+    with pytest.raises(StreamingQueryException, match="a streaming query has no end") as caught:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(caught.value)

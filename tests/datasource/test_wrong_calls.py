@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -9,7 +12,9 @@ import kseg
 from kseg.datasource.planning import plan_read
 from kseg.datasource.source import KsegDataSource
 from kseg.options import option_map, parse_source_options
+from kseg.storage import LocalStore, RateLimiter
 from tests.builders import LogBuilder
+from tests.views.support import TOPIC_IDS, commit, partition, topic, write, write_metadata_log
 
 
 def read_view(path, view, schema=None, **options):
@@ -39,6 +44,39 @@ def test_a_schema_that_a_view_does_not_have(golden, view, schema, message):
 def test_a_view_of_an_empty_directory(tmp_path, view):
     with pytest.raises(kseg.LogError, match="no partitions to read here; 'kseg ls' lists"):
         read_view(tmp_path, view)
+
+
+@pytest.mark.parametrize("view", ["offsets", "groups", "transactions", "topics"])
+def test_views_of_two_incarnations_ask_the_metadata_log_too(tmp_path, view):
+    """Replicas were chosen before the view itself chose, without the metadata log that was there."""
+    for name, topic_id, count in ("one", "AAAAAAAAAAAAAAAAAAAAbA", 9), ("two", TOPIC_IDS["orders"], 5):
+        with kseg.create_log(tmp_path / name / "orders-0", topic_id=topic_id) as writer:
+            writer.append(pa.table({"value": [b"v"] * count}))
+    write(tmp_path / "one", "__consumer_offsets", [commit("g", "orders", 0, 2)])
+    options = {"columns": "group,lag"} if view == "offsets" else {}
+    with pytest.raises(kseg.LogError, match=r"2 incarnations|needs __cluster_metadata"):
+        read_view(tmp_path, view)
+    write_metadata_log(tmp_path / "one", [topic("orders"), partition("orders")])
+    source = KsegDataSource({"path": str(tmp_path), "view": view, **options})
+    reader = source.reader(source.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    if view == "offsets":
+        assert rows == [{"group": "g", "lag": 3}]
+
+
+@pytest.mark.parametrize("view", ["offsets", "groups", "transactions", "topics"])
+def test_a_directory_that_a_view_cannot_read_is_not_left_out(golden, monkeypatch, view):
+    """A view of what was left had fewer groups, and said nothing."""
+
+    class ClosedStore(LocalStore):
+        def list(self, path):
+            if path.endswith("__consumer_offsets-0"):
+                raise kseg.StorageError("permission denied", path=path)
+            return super().list(path)
+
+    monkeypatch.setattr("kseg.tiering.reading.open_store", lambda path: (ClosedStore(), str(path)))
+    with pytest.raises(kseg.StorageError, match="__consumer_offsets-0: permission denied"):
+        read_view(golden / "before", view)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +115,36 @@ def test_columns_may_be_a_text_as_topics_may():
 
 
 @pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({"startingOffsets": {"orders": {0: 5, 1: -2}}}, {"startingOffsets": '{"orders": {"0": 5, "1": -2}}'}),
+        ({"assign": {"orders": [0, 1]}}, {"assign": '{"orders": [0, 1]}'}),
+        ({"subscribe": ["a", "b"], "minPartitions": 3}, {"subscribe": "a,b", "minPartitions": "3"}),
+        ({"remoteKeys": {"k1": "one.pem", "k2": "two.pem"}}, {"remoteKeys": "k1=one.pem,k2=two.pem"}),
+        ({"failOnDataLoss": False, "startingOffsets": None}, {"failOnDataLoss": "false"}),
+    ],
+)
+def test_keywords_take_values_of_python(options, given):
+    """A dict was written out in Python's way, and refused as no JSON."""
+    assert option_map("data", None, None, options) == {"paths": '["data"]', **given}
+    parse_source_options(option_map("data", None, None, options))
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "message"),
+    [
+        ("a", {"subscribe": "b"}, "option subscribe is an argument of the call already"),
+        (None, {"path": "elsewhere"}, "option path is an argument of the call already"),
+        (None, {"assign": {"a": {1, 2}}}, "option assign is no JSON"),
+    ],
+)
+def test_keywords_that_say_a_thing_twice_or_nothing(topics, options, message):
+    """`subscribe` took the place of `topics`, and `path` that of the path, without a word."""
+    with pytest.raises(kseg.OptionError, match=message):
+        option_map("data", topics, None, options)
+
+
+@pytest.mark.parametrize(
     ("schema", "message"),
     [
         ("offset long, offset long", "none twice: offset, offset"),
@@ -111,3 +179,41 @@ def test_ranges_of_so_many_records_are_cut_by_bytes_too(golden):
         tasks = plan_read(parse_source_options(options))
         assert len(tasks) >= least
         assert max(max(split.end for split in task) - min(split.start for split in task) for task in tasks) <= 700
+
+
+@pytest.mark.parametrize("corrupt", ["fail", "skip"])
+def test_a_rate_holds_for_all_that_a_task_reads(tmp_path, monkeypatch, corrupt):
+    """Each split had a limit of its own, with its first bytes for nothing: a task of many small ones had none."""
+    for number in range(8):
+        LogBuilder(tmp_path / "logs", "orders", number).batch(20).write()
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    taken = Counter()
+    monkeypatch.setattr(RateLimiter, "take", lambda limiter, count: taken.update({limiter: count}))
+    options = {"maxReadBytesPerSecond": "1k", "corrupt": corrupt}
+    reader = KsegDataSource({"path": str(tmp_path / "logs"), **options}).reader(StructType().add("value", BinaryType()))
+    (task,) = reader.partitions()
+    taken.clear()  # what planning reads
+    assert sum(batch.num_rows for batch in reader.read(task)) == 160
+    assert [(limiter._rate, count) for limiter, count in taken.items()] == [(1024, size)]
+    taken.clear()
+    assert kseg.export(None, tmp_path / "logs", tmp_path / "lake", **options).rows == 160
+    assert [limiter._rate for limiter, count in taken.items() if count == size] == [1024]
+
+
+@pytest.mark.parametrize("way", ["batch", "view", "stream", "export"])
+def test_options_for_brokers_are_told_in_one_warning(tmp_path, way):
+    LogBuilder(tmp_path).batch(5).write()
+    given = {"kafka.bootstrap.servers": "here:9092", "groupIdPrefix": "g"}
+    source = KsegDataSource({"path": str(tmp_path), **given})
+    with pytest.warns(UserWarning, match="are ignored: groupIdPrefix, kafka.bootstrap.servers$") as seen:
+        if way == "batch":
+            source.reader(source.schema()).partitions()
+        elif way == "view":
+            read_view(tmp_path, "batches", **given)
+        elif way == "stream":
+            reader = source.streamReader(source.schema())
+            for _ in range(2):
+                reader.latestOffset({"orders": {"0": 0}}, reader.getDefaultReadLimit())
+        else:
+            kseg.export(None, tmp_path, tmp_path.parent / "lake", dry_run=True, **given)
+    assert len(seen) == 1

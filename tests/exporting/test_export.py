@@ -207,6 +207,44 @@ def test_offsets_that_are_gone_are_told_or_counted(tmp_path):
     assert "lost: a-0" in str(report)
 
 
+def test_offsets_that_are_gone_are_counted_once(tmp_path):
+    """A log with nothing left in it kept its place, and each run told the same loss."""
+    logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
+    kseg.export(None, logs, target, endingOffsets='{"a":{"0":20}}')
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\na 0 30\n")
+    losses = [kseg.export(None, logs, target, failOnDataLoss=False).lost_offsets for _ in range(2)]
+    append(logs, count=4)
+    after = kseg.export(None, logs, target, failOnDataLoss=False)
+    assert (*losses, after.lost_offsets, after.rows) == (10, 0, 0, 4)
+
+
+def test_a_log_that_was_cut_off_goes_on_at_its_end(tmp_path):
+    """The place stayed behind the end: what was written up to there since was never exported, and nothing said so."""
+    logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
+    kseg.export(None, logs, target)
+    topic_id = kseg.open_log(logs / "a-0").topic_id
+    shutil.rmtree(logs / "a-0")
+    with kseg.create_log(logs / "a-0", topic_id=topic_id) as writer:
+        writer.append(records(10))
+    with pytest.raises(kseg.DataLossError, match=r"a-0: offsets \[10, 30\) cannot be read: the log ends at 10"):
+        kseg.export(None, logs, target)
+    report = kseg.export(None, logs, target, failOnDataLoss=False)
+    assert (report.run, report.rows, report.lost_offsets) == (2, 0, 20)
+    append(logs, count=25, first=10)
+    assert [(p.start, p.end) for p in kseg.export(None, logs, target).partitions] == [(10, 35)]
+
+
+def test_damage_behind_what_was_exported_ends_the_next_run(tmp_path):
+    """A run with nothing new said so, and nothing of damage at the end of the log."""
+    logs, target = tmp_path / "logs", tmp_path / "lake"
+    LogBuilder(logs, "a").segment().batch(5).write()
+    kseg.export(None, logs, target)
+    LogBuilder(logs, "a").segment().batch(5).batch(5).corrupt(byte=80).write()
+    with pytest.raises(kseg.ChecksumError, match="offset 5"):
+        kseg.export(None, logs, target)
+    assert kseg.export(None, logs, target, corrupt="skip").run is None
+
+
 def test_a_topic_that_was_made_again_is_refused(tmp_path):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
     kseg.export(None, logs, target)
@@ -294,6 +332,7 @@ def test_what_holds_for_a_target_cannot_change(tmp_path, changed):
         ({"compression_level": 3}, "compression_level is 3; snappy has none"),
         ({"compression": "zstd", "compression_level": 40}, "zstd has 1 to 22"),
         ({"target_file_bytes": 0}, "target_file_bytes is 0"),
+        ({"target_file_bytes": "64m"}, "target_file_bytes is '64m'"),
         ({"row_group_bytes": -1}, "row_group_bytes is -1"),
         ({"columns": ["colour"]}, "unknown column 'colour'"),
         ({"columns": ["topic"]}, "columns names nothing but the topic"),

@@ -146,6 +146,24 @@ def test_hostile_counts(count, codec):
     assert raised.value.position == 0
 
 
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_a_dense_batch_is_answered_from_its_header_and_no_other(codec):
+    """Payloads that cannot be decompressed, under checksums that fit, show who looks at them."""
+    made = v2.encode_batch([Record(index, 1000, b"k", b"v") for index in range(3)], v2.Fields(codec=codec))
+    dense = v2.repair(made[:61] + b"\xff" * (len(made) - 61))
+    batches = decoded(dense, ["offset", "topic", "partition"])
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [0, 1, 2]
+    for data, columns in (dense, ["offset", "timestamp"]), (_with_a_hole(dense), ["offset"]):
+        with pytest.raises(FormatError):
+            decoded(data, columns)
+
+
+def _with_a_hole(batch):
+    """The same batch as the cleaner leaves it: with one more offset than records."""
+    (last_delta,) = struct.unpack_from(">i", batch, 23)
+    return v2.repair(batch[:23] + struct.pack(">i", last_delta + 1) + batch[27:])
+
+
 def test_what_came_before_the_damage_is_given():
     bad = v2.encode_payload(b"\x00", 1, v2.Fields(base_offset=3))
     seen = []

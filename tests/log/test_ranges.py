@@ -158,7 +158,6 @@ LOSSES = [
     (10, 20, None, [(10, 20)], "are gone: the log starts at 2921"),
     (-2, 7000, (2921, 6000), [(6000, 7000)], "cannot be read: the log ends at 6000"),
     (6500, 7000, None, [(6500, 7000)], "cannot be read: the log ends at 6000"),
-    (9000, -1, None, [(6000, 9000)], "cannot be read: the log ends at 6000"),
     (0, 7000, (2921, 6000), [(0, 2921), (6000, 7000)], "are gone"),
 ]
 
@@ -178,6 +177,23 @@ def test_offsets_that_are_not_there_are_data_loss(golden, start, end, wanted, lo
     assert spans(resolved) == ([] if wanted is None else [wanted])
     assert [(loss.start, loss.end) for loss in resolved.losses] == lost
     assert {loss.topic_partition for loss in resolved.losses} == {TopicPartition("retained", 0)}
+
+
+def test_a_start_behind_the_end_is_an_error_whatever_data_loss_does(golden):
+    """As with Spark's Kafka source, which was tried beside it: a batch read without data loss went on without it."""
+    options = RETAINED | {"startingOffsets": '{"retained":{"0":9000}}'}
+    with pytest.raises(DataLossError, match=r"retained-0: offsets \[6000, 9000\) cannot be read: the log ends at 6000"):
+        resolve(golden / "before", **options)
+    with pytest.raises(OptionError, match=r"RESOLVED_START_OFFSET.*retained-0 starts at offset 9000, .* offset 6000"):
+        resolve(golden / "before", failOnDataLoss="false", **options)
+
+
+def test_offsets_of_partitions_where_none_are_read_do_not_fit(golden):
+    """As with Spark's Kafka source: a pattern that found nothing let any offsets pass."""
+    for name in ("startingOffsets", "startingOffsetsByTimestamp", "endingOffsets"):
+        with pytest.raises(OptionError, match=rf"{name} must name exactly.*named: plain-0; read: none"):
+            resolve(golden / "before", subscribePattern="nosuch", **{name: '{"plain":{"0":1}}'})
+    assert not resolve(golden / "before", subscribePattern="nosuch")
 
 
 def test_an_end_in_an_undecided_transaction_is_told(undecided):
