@@ -263,11 +263,21 @@ def check_remote(uri: str) -> str:
     return uri
 
 
+def checked_path(path_or_uri: str | os.PathLike[str]) -> str:
+    """A path or URI as text.
+
+    Raises:
+        OptionError: It is empty, holds a NUL, or is no text.
+    """
+    text = os.fspath(path_or_uri) if isinstance(path_or_uri, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise OptionError(f"a path or URI is wanted, got {path_or_uri!r}")
+    return text
+
+
 def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
     """Choose the store for a path or URI; return it with the path to give it."""
-    text = os.fspath(path_or_uri)
-    if not text or "\0" in text:
-        raise OptionError(f"a path or URI is wanted, got {text!r}")
+    text = checked_path(path_or_uri)
     text = _JAVA_FILE.sub("file:///", text) if _JAVA_FILE.match(text) else text
     scheme = _SCHEME.match(text)
     if scheme is None:
