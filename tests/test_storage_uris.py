@@ -100,5 +100,5 @@ def test_a_store_that_nobody_knows():
 
 
 def test_what_an_fsspec_store_does_not_have_is_said_plainly():
-    with pytest.raises(StorageError, match="^/nowhere/orders-0: no such file or directory$"):
+    with pytest.raises(StorageError, match=r"^/nowhere/orders-0: no such file or directory$"):
         kseg.open_log("memory://nowhere/orders-0")

@@ -83,7 +83,9 @@ def test_the_greatest_offset_does_not_fall(path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"commit": "yes"}, {"commit": True, "timestamp_ms": 2**63}, {"commit": True, "timestamp_ms": -5}], ids=str
+    "options",
+    [{"commit": "yes"}, {"commit": True, "timestamp_ms": 2**63}, {"commit": True, "timestamp_ms": -5}],
+    ids=str,
 )
 def test_wrong_options_of_a_marker(path, options):
     with kseg.append_to(path) as writer:
