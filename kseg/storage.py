@@ -182,6 +182,16 @@ class LocalFile:
                 done += got
         return done
 
+    def read_nothing_ahead(self) -> None:
+        """Have the kernel read what is asked for alone.
+
+        What it reads ahead for a reader that drops its pages is there when the reader asks whether the next bytes are
+        cached, looks like somebody else's, and stays.
+        """
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def is_cached(self, start: int, end: int) -> bool:
         """See RandomFile; the first and the last page stand for all."""
         probe = bytearray(1)
