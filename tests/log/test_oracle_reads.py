@@ -76,6 +76,18 @@ def test_offsets_for_times_equal_kafkas(oracle, tmp_path, seed, options):
         assert (found and tuple(found)) == (answer and tuple(answer)), target
 
 
+@pytest.mark.parametrize("seed", range(150, 150 + counts(3)))
+def test_a_time_index_that_was_cut_off_leads_where_it_leads_kafka(oracle, tmp_path, seed):
+    directory, state = _generated(oracle, tmp_path, seed, {"roll": 0.1})
+    for path in sorted(directory.glob("*.timeindex"))[:-1]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 24 * 12 or 12])
+    log = kseg.open_log(directory)
+    stamps = sorted({row[1] for row in plain_rows(log.read())})
+    copy = shutil.copytree(directory, tmp_path / "copy-0")
+    answers = oracle.times(copy, stamps[::5], clean=True, recoveryPoint=state["logEnd"])
+    assert [log.offset_for_time(stamp) for stamp in stamps[::5]] == [answer and tuple(answer) for answer in answers]
+
+
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 @pytest.mark.parametrize("seed", range(200, 200 + counts(6)))
 def test_rebuilt_indexes_answer_every_lookup_as_kafkas_do(oracle, tmp_path, seed, options):
