@@ -9,6 +9,7 @@ fsspec what pyarrow does not know; its calls are tried again (`storage_retry`). 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -228,14 +229,18 @@ class LocalStore:
     """Plain paths of this machine."""
 
     def list(self, path: str) -> Entries:
-        """See Store; an entry that vanishes while we look (a live broker deletes) is left out."""
+        """See Store; an entry that vanishes while we look (a live broker deletes) and a link to nowhere are left out."""
         found = []
         with storage_errors(path), os.scandir(path) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = entry.stat()
-                    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
-                        found.append(_local_entry(entry.name, status))
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.ELOOP):
+                        continue
+                    raise
+                if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
+                    found.append(_local_entry(entry.name, status))
         return sorted(found, key=lambda entry: entry.name)
 
     def stat(self, path: str) -> Entry | None:
