@@ -229,7 +229,7 @@ class LocalStore:
     """Plain paths of this machine."""
 
     def list(self, path: str) -> Entries:
-        """See Store; an entry that vanishes while we look (a live broker deletes) and a link to nowhere are left out."""
+        """See Store; what vanishes while we look (a live broker deletes) and links to nowhere are left out."""
         found = []
         with storage_errors(path), os.scandir(path) as entries:
             for entry in entries:
