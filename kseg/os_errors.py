@@ -29,7 +29,8 @@ _PLAIN_MESSAGES = {
 
 def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     """Turn an operating system's error into kseg's, with one plain line and the path."""
-    message = _PLAIN_MESSAGES.get(error.errno or 0) or error.strerror or str(error)
+    kind = error.errno or (errno.ENOENT if isinstance(error, FileNotFoundError) else 0)  # fsspec gives the path alone
+    message = _PLAIN_MESSAGES.get(kind) or error.strerror or str(error)
     result = StorageError(message or type(error).__name__, path=os.fspath(path))
     result.errno = error.errno
     result.missing = isinstance(error, FileNotFoundError)

@@ -9,6 +9,7 @@ fsspec what pyarrow does not know; its calls are tried again (`storage_retry`). 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -182,6 +183,16 @@ class LocalFile:
                 done += got
         return done
 
+    def read_nothing_ahead(self) -> None:
+        """Have the kernel read what is asked for alone.
+
+        What it reads ahead for a reader that drops its pages is there when the reader asks whether the next bytes are
+        cached, looks like somebody else's, and stays.
+        """
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def is_cached(self, start: int, end: int) -> bool:
         """See RandomFile; the first and the last page stand for all."""
         probe = bytearray(1)
@@ -218,14 +229,18 @@ class LocalStore:
     """Plain paths of this machine."""
 
     def list(self, path: str) -> Entries:
-        """See Store; an entry that vanishes while we look (a live broker deletes) is left out."""
+        """See Store; what vanishes while we look (a live broker deletes) and links to nowhere are left out."""
         found = []
         with storage_errors(path), os.scandir(path) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = entry.stat()
-                    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
-                        found.append(_local_entry(entry.name, status))
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.ELOOP):
+                        continue
+                    raise
+                if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
+                    found.append(_local_entry(entry.name, status))
         return sorted(found, key=lambda entry: entry.name)
 
     def stat(self, path: str) -> Entry | None:
@@ -263,11 +278,21 @@ def check_remote(uri: str) -> str:
     return uri
 
 
+def checked_path(path_or_uri: str | os.PathLike[str]) -> str:
+    """A path or URI as text.
+
+    Raises:
+        OptionError: It is empty, holds a NUL, or is no text.
+    """
+    text = os.fspath(path_or_uri) if isinstance(path_or_uri, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise OptionError(f"a path or URI is wanted, got {path_or_uri!r}")
+    return text
+
+
 def open_store(path_or_uri: str | os.PathLike[str]) -> tuple[Store, str]:
     """Choose the store for a path or URI; return it with the path to give it."""
-    text = os.fspath(path_or_uri)
-    if not text or "\0" in text:
-        raise OptionError(f"a path or URI is wanted, got {text!r}")
+    text = checked_path(path_or_uri)
     text = _JAVA_FILE.sub("file:///", text) if _JAVA_FILE.match(text) else text
     scheme = _SCHEME.match(text)
     if scheme is None:

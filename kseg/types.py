@@ -10,6 +10,7 @@ from kseg.errors import OptionError
 
 NO_TIMESTAMP = -1
 NO_PRODUCER = -1
+MAX_OFFSET = 2**63 - 1
 
 
 class Codec(IntEnum):

@@ -8,7 +8,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as pafs
 
-from kseg.errors import OptionError
+import kseg
+from kseg.errors import OptionError, StorageError
 from kseg.storage import open_store
 from kseg.storage_arrow import CONNECT_S, SILENCE_S
 from kseg.tiering.objects import open_tier
@@ -96,3 +97,8 @@ def test_what_is_missing_says_what_to_install(monkeypatch):
 def test_a_store_that_nobody_knows():
     with pytest.raises(OptionError, match="nonsense"):
         open_store("nonsense://container/x")
+
+
+def test_what_an_fsspec_store_does_not_have_is_said_plainly():
+    with pytest.raises(StorageError, match=r"^/nowhere/orders-0: no such file or directory$"):
+        kseg.open_log("memory://nowhere/orders-0")

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Print the records of each partition, one after the other."""
     columns, render = _renderer(args)
     left = args.limit
-    for log in find_logs(args.path, args, topic=args.topic, partition=args.partition):
+    for log in find_logs(args.path, args, out, topic=args.topic, partition=args.partition):
         records = _read(log.past_damage if args.corrupt == "skip" else log, args, columns, out)
         for batch in records:
             shown_rows = batch if left is None else batch.slice(0, left)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
-import sys
 from typing import Final
 
+from kseg.cli.render import Output
 from kseg.cli.tier_args import add_keys, key_ring
 from kseg.errors import LogError, OptionError
 from kseg.log.logdir import LogDir
 from kseg.log.partition import Log
+from kseg.log.select import problems_that_matter
 from kseg.storage import Store
-from kseg.tiering.crypto import KeyRing
 from kseg.tiering.reading import open_tiered_store
+from kseg.types import TopicPartition
 
 MAX_NUMBER: Final = 2**63 - 1
 _EPOCH_MS = re.compile(r"[0-9]+")
@@ -76,25 +77,29 @@ def parse_count(text: str) -> int:
 
 
 def find_logs(
-    path: str, tier: argparse.Namespace | None = None, *, topic: str | None = None, partition: int | None = None
+    path: str, tier: argparse.Namespace, out: Output, *, topic: str | None = None, partition: int | None = None
 ) -> list[Log]:
     """The partitions at a path, by topic and number: a partition directory, a log directory, a tree of them, a tier.
 
     Args:
         tier: Arguments that `add_remote` declared.
+        out: Where directories that cannot be read are told.
 
     Raises:
         OptionError: There is none, or none of the topic and partition that were asked for.
     """
-    remote, keys = (None, KeyRing()) if tier is None else (tier.remote, key_ring(tier))
-    store, directory = open_tiered_store(path, remote, keys)
+    store, directory = open_tiered_store(path, tier.remote, key_ring(tier))
     log_dir = LogDir(store, directory)
     found = log_dir.partitions or _unnamed(store, directory)
-    for problem in log_dir.problems:
-        print(f"kseg: {problem}", file=sys.stderr)
+
+    def is_wanted(place: TopicPartition) -> bool:
+        return topic in (None, place.topic) and partition in (None, place.partition)
+
+    for problem in problems_that_matter(log_dir.problems, is_wanted):
+        out.damage(problem)
     if not found:
         raise OptionError(f"no partitions in {path}")
-    wanted = [log for log in found if topic in (None, log.topic) and (partition is None or log.partition == partition)]
+    wanted = [log for log in found if is_wanted(TopicPartition(log.topic, log.partition))]
     if not wanted:
         what = "-".join(str(part) for part in (topic, partition) if part is not None)
         raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")

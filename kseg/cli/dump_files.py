@@ -28,11 +28,13 @@ from kseg.log.names import (
 )
 from kseg.log.properties import parse_properties
 from kseg.tables import Column, format_time
+from kseg.types import MAX_OFFSET
 
 QUORUM_STATE_FILE: Final = "quorum-state"
 _TIERED_EPOCHS: Final = ".leader_epoch_checkpoint"
 # The names of copies in a tier: of LocalTieredStorage, and of a broker's cache of remote indexes.
-_TIERED_NAME = re.compile(r"(?P<base>[0-9]{20})[-_][A-Za-z0-9_-]{22}(?P<kind>\.[a-z_]+)")
+# in a tier, and without the zeros in a broker's remote-log-index-cache
+_TIERED_NAME = re.compile(r"(?P<base>[0-9]{1,20})[-_][A-Za-z0-9_-]{22}(?P<kind>\.[a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ def parse_segment_name(name: str) -> SegmentName | None:
     tiered = _TIERED_NAME.fullmatch(name)
     if tiered is None or (tiered["kind"] not in FORMATS and tiered["kind"] != FileKind.LOG.value):
         return None
+    if (base := int(tiered["base"])) > MAX_OFFSET:
+        return None
     kinds = {kind.value: kind for kind in FileKind}
-    return SegmentName(int(tiered["base"]), kinds.get(tiered["kind"], tiered["kind"]))
+    return SegmentName(base, kinds.get(tiered["kind"], tiered["kind"]))
 
 
 def render(kind: str, data: bytes, path: str, base_offset: int, as_json: bool, out: Output) -> None:

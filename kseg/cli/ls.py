@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kseg.cli.common import add_json, add_path, add_remote, find_logs
 from kseg.cli.render import Output
-from kseg.errors import KsegError, OptionError
+from kseg.errors import KsegError, OptionError, StorageError
 from kseg.log.partition import Log
 from kseg.tables import Column, format_size, format_time
 
@@ -50,20 +50,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> None:
     """List what is there; a partition that is damaged gets a line that says so, and the others go on."""
     rows = []
-    for log in find_logs(args.path, args, topic=args.topic):
+    for log in find_logs(args.path, args, out, topic=args.topic):
+        word = ""
         try:
             found = log.relisting(partial(_listing, log, by_segment=args.segments))
         except OptionError:  # a key that was not given is no damage
             raise
         except KsegError as error:
             found = [{"topic": log.topic, "partition": log.partition, "path": log.directory, "error": str(error)}]
+            word = "unreadable" if isinstance(error, StorageError) else "damaged"
             out.damage(error)
         if args.json:
             for row in found:
                 out.json(row)
-        rows += found
+        else:
+            rows += [_cells(row, args.segments, word) for row in found]
     if not args.json:
-        out.table(_SEGMENTS if args.segments else _PARTITIONS, [_cells(row, args.segments) for row in rows])
+        out.table(_SEGMENTS if args.segments else _PARTITIONS, rows)
 
 
 def _listing(log: Log, *, by_segment: bool) -> list[dict[str, Any]]:
@@ -99,10 +102,10 @@ def _segments(log: Log) -> Iterator[dict[str, Any]]:
         }
 
 
-def _cells(row: dict[str, Any], segments: bool) -> list[object]:
+def _cells(row: dict[str, Any], segments: bool, word: str) -> list[object]:
     columns = _SEGMENTS if segments else _PARTITIONS
-    if "error" in row:
-        return [row["topic"], row["partition"], *["?"] * (len(columns) - 3), "damaged"]
+    if word:
+        return [row["topic"], row["partition"], *["?"] * (len(columns) - 3), word]
     names = [name for name in row if name not in ("path", "topicId")]
     cells: list[object] = [row[name] for name in names]
     cells[names.index("size")] = format_size(row["size"])

@@ -71,7 +71,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = Parser(
         prog="kseg",
-        description="Read the files that a Kafka broker keeps on disk.",
+        description="Read, check, repair, compact and tier the files that a Kafka broker keeps on disk.",
         epilog=EXAMPLE + EXIT_STATUSES,
         formatter_class=layout,
         allow_abbrev=False,

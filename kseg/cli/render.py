@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, StorageError
 from kseg.tables import Column, format_table, visible
 
 SOUND: Final = 0
@@ -21,7 +21,7 @@ _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), check_circula
 
 
 class Output:
-    """Where a verb writes; `status` becomes 1 once damage was told."""
+    """Where a verb writes; `status` becomes 1 once damage was told, 2 where something cannot be read."""
 
     def __init__(self, stream: BinaryIO | None = None, *, width: int | None = None) -> None:
         # Python has no stdout where it was closed before the start (`>&-`)
@@ -53,9 +53,12 @@ class Output:
             print(f"kseg: {visible(message, keep_backslash=True)}", file=sys.stderr, flush=True)
 
     def damage(self, error: KsegError) -> None:
-        """Tell what is damaged, and go on."""
+        """Tell what is damaged, or cannot be read, and go on."""
         self.note(str(error))
-        self.status = DAMAGED
+        if not isinstance(error, StorageError):
+            self.status = DAMAGED
+        elif self.status == SOUND:
+            self.status = WRONG
 
     def flush(self) -> None:
         """Hand over what was written."""

@@ -22,6 +22,7 @@ from kseg.types import NO_TIMESTAMP
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_INDEX_BYTES = 10 * 1024 * 1024
 UNLIMITED = 2**62  # far above any true value, and far from overflowing when a size is added
+UNLIMITED_MS = 2**63 - 1  # batches can say any time, and their difference is not above this
 _ROOM = 4096
 
 
@@ -53,7 +54,7 @@ class RollLimits:
     """
 
     segment_bytes: int = UNLIMITED
-    segment_ms: int = UNLIMITED
+    segment_ms: int = UNLIMITED_MS
     index_bytes: int = UNLIMITED
     age_ms: int = 0
 
@@ -61,7 +62,7 @@ class RollLimits:
         """The kernel's form."""
         limits = np.empty(indexing.LIMIT_FIELDS, np.int64)
         limits[indexing.LIMIT_SEGMENT_BYTES] = min(self.segment_bytes, UNLIMITED)
-        limits[indexing.LIMIT_SEGMENT_MS] = min(self.segment_ms, UNLIMITED)
+        limits[indexing.LIMIT_SEGMENT_MS] = min(self.segment_ms, UNLIMITED_MS)
         limits[indexing.LIMIT_OFFSET_ENTRIES] = self.index_bytes // OFFSET_ENTRY_SIZE
         limits[indexing.LIMIT_TIME_ENTRIES] = self.index_bytes // TIME_ENTRY_SIZE
         limits[indexing.LIMIT_AGE_MS] = self.age_ms

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.errors import IndexFileError
+from kseg.types import MAX_OFFSET
 
 ENTRY_SIZE: Final = 8
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -48,7 +49,7 @@ class OffsetIndex:
         entries = np.frombuffer(data, _ENTRY, len(data) // ENTRY_SIZE)
         relative = entries["relative"].astype(np.int64)
         positions = entries["position"].astype(np.int64)
-        broken = (relative < 0) | (positions < 0)
+        broken = (relative < 0) | (relative > MAX_OFFSET - base_offset) | (positions < 0)
         broken[1:] |= (np.diff(relative) <= 0) | (np.diff(positions) <= 0)
         if len(entries) and relative[0] == 0 and positions[0] == 0:
             broken[0] = True  # padding: a segment's first batch is never indexed

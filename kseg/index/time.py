@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kseg.errors import IndexFileError
 from kseg.index.offset import first_broken
-from kseg.types import NO_TIMESTAMP
+from kseg.types import MAX_OFFSET, NO_TIMESTAMP
 
 ENTRY_SIZE: Final = 12
 _ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
@@ -43,7 +43,7 @@ class TimeIndex:
         entries = np.frombuffer(data, _ENTRY, len(data) // ENTRY_SIZE)
         timestamps = entries["timestamp"].astype(np.int64)
         relative = entries["relative"].astype(np.int64)
-        broken = (timestamps < 0) | (relative < 0)
+        broken = (timestamps < 0) | (relative < 0) | (relative > MAX_OFFSET - base_offset)
         broken[1:] |= (timestamps[1:] <= timestamps[:-1]) | (relative[1:] < relative[:-1]) | (relative[1:] == 0)
         if len(entries) > 1 and not timestamps[:2].any() and not relative[:2].any():
             broken[0] = True  # padding; alone, or with an entry behind it, it is a true one: time 0 in the first batch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 from kseg import durable
 from kseg.errors import IndexFileError, KsegError, StorageError
@@ -14,6 +16,8 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.log.names import LEADER_EPOCH_FILE
 from kseg.storage import LocalStore, Store
 from kseg.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
 MAX_CHECKPOINT_BYTES = 64 << 20
@@ -43,6 +47,12 @@ class Checkpoints:
     def get(self, kind: CheckpointKind, tp: TopicPartition) -> int | None:
         """The offset of a partition, None where the file does not list it."""
         return self.offsets.get(kind, {}).get(tp)
+
+    def told(self) -> Self:
+        """Themselves, after a warning for each file that counts as empty: what a reader may see hangs on them."""
+        for problem in self.problems:
+            logger.warning("%s; it counts as empty, as it does for a broker", problem)
+        return self
 
 
 def read_checkpoint(store: Store, log_dir: str, kind: CheckpointKind) -> Offsets | None:

@@ -51,7 +51,7 @@ class LogDir:
             if name.kind is DirKind.CURRENT:
                 parent = path.rpartition("/")[0]
                 if parent not in checkpoints:
-                    checkpoints[parent] = read_checkpoints(self.store, parent)
+                    checkpoints[parent] = read_checkpoints(self.store, parent).told()
                 logs.append(Log(self.store, path, options=self._options, checkpoints=checkpoints[parent]))
         return logs
 

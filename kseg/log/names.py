@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kseg.types import MAX_OFFSET as MAX_OFFSET
 from kseg.types import TopicPartition
 
-MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 MAX_NAME_LENGTH: Final = 255
 METADATA_TOPIC: Final = "__cluster_metadata"

@@ -115,7 +115,7 @@ class Log:
         if self._given_checkpoints is not None:
             return self._given_checkpoints
         parent = self.directory.rpartition("/")[0]
-        return read_checkpoints(self.store, parent)
+        return read_checkpoints(self.store, parent).told()
 
     @functools.cached_property
     def start_offset(self) -> int:

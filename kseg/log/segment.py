@@ -25,7 +25,7 @@ from kseg.log.sound import claimed_offsets, find_batch, is_zero
 from kseg.log.sound_walk import SoundWalker
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, Walk, check_order
 from kseg.native import table as t
-from kseg.storage import Entry, RandomFile, RateLimiter, Store
+from kseg.storage import Entry, LocalFile, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
 
 MAX_SIDECAR_BYTES = 256 << 20  # far above segment.index.bytes of any real topic
@@ -77,6 +77,8 @@ class Segment:
     def open(self) -> RandomFile:
         """Open the log file."""
         file = self.store.open(self.path)
+        if self.options.drop_page_cache and isinstance(file, LocalFile):
+            file.read_nothing_ahead()
         return HoledFile(file) if self.options.skip_damage else file
 
     @property

@@ -14,7 +14,7 @@ log directories of several brokers; a partition that is in more than one is read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from kseg.errors import LogError, OptionError, StorageError
@@ -153,7 +153,8 @@ def _find(
         directory = directory.rstrip("/") or "/"
         tree = LogDir(store, directory, options=read_options)
         logs = tree.partitions
-        _raise_what_matters(tree.problems, wanted)
+        for problem in problems_that_matter(tree.problems, wanted):
+            raise problem  # nothing is left out silently
         if not logs and any(_is_log_file(entry) for entry in store.list(directory)):
             logs = [Log(store, directory, options=read_options)]  # a partition under a name of its own
         found += logs
@@ -182,12 +183,12 @@ def _each_once(logs: Iterable[Log]) -> list[Log]:
     return list({(type(log.store), log.directory): log for log in logs}.values())
 
 
-def _raise_what_matters(problems: Iterable[StorageError], wanted: Wanted) -> None:
-    """Raise where a directory that cannot be read may hold something wanted: nothing is left out silently."""
+def problems_that_matter(problems: Iterable[StorageError], wanted: Wanted) -> Iterator[StorageError]:
+    """Directories that cannot be read, and may hold something wanted."""
     for problem in problems:
         place = parse_partition_dir((problem.path or "").rstrip("/").rpartition("/")[2])
         if place is None or wanted(place.topic_partition):
-            raise problem
+            yield problem
 
 
 def _check_all_there(chosen: Sequence[Log], paths: Sequence[Path], options: SourceOptions) -> None:

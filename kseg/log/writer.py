@@ -18,7 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from kseg.errors import LogError
+import numpy as np
+
+from kseg.errors import LogError, OptionError
 from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
 from kseg.log.appender import Appender
 from kseg.log.config import LogConfig
@@ -112,6 +114,9 @@ class LogWriter:
             StorageError: Writing failed; the writer cannot be used any more.
         """
         appender = self._appender
+        check_range("batch_bytes", batch_bytes, 63)
+        if batch_records is not None:
+            check_range("batch_records", batch_records, 31)
         options = BatchOptions(
             codec=Codec.parse(codec),
             level=level,
@@ -150,6 +155,10 @@ class LogWriter:
         check_range("producer_id", producer_id, 63)
         check_range("producer_epoch", producer_epoch, 15)
         check_range("coordinator_epoch", coordinator_epoch, 31)
+        if timestamp_ms is not None:
+            check_range("timestamp_ms", timestamp_ms, 63)
+        if not isinstance(commit, bool | np.bool_):
+            raise OptionError(f"commit must be True or False, got {commit!r}")
         start, now_ms = self.next_offset, self._now_ms()
         marker = encode_marker(
             offset=start,
@@ -157,7 +166,7 @@ class LogWriter:
             leader_epoch=self._appender.check_epoch(leader_epoch),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            commit=commit,
+            commit=bool(commit),
             coordinator_epoch=coordinator_epoch,
             timestamp_type=self._config.timestamp_type,
             append_time_ms=now_ms,
@@ -195,7 +204,25 @@ class LogWriter:
         self._appender.close(now_ms=self._now_ms())
 
     def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        return _now_ms(self._clock)
+
+
+def _now_ms(clock: Clock) -> int:
+    """The clock's time in milliseconds.
+
+    Raises:
+        OptionError: It is no clock.
+    """
+    try:
+        return int(clock() * 1000)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise OptionError(f"clock must give seconds since the epoch, as time.time does: {error}") from None
+
+
+def _checked_config(config: LogConfig | None) -> LogConfig:
+    if config is not None and not isinstance(config, LogConfig):
+        raise OptionError(f"config must be a LogConfig, got {config!r}")
+    return config or LogConfig()
 
 
 def create_log(
@@ -219,8 +246,10 @@ def create_log(
         LogError: The directory holds something already.
         LockedError: A broker or another job holds the directory around it.
     """
-    config = config or LogConfig()
+    config, now_ms = _checked_config(config), _now_ms(clock)
     directory, tp = partition_path(path)
+    if directory.name != str(tp):
+        raise OptionError(f"{directory.name!r} is {str(tp)!r} to a broker; give the directory that name")
     check_range("start_offset", start_offset, 62)
     topic_id = None if topic_id is None else check_topic_id(topic_id)
     make_log_dir(directory.parent)
@@ -231,7 +260,7 @@ def create_log(
         session.check_checkpoints()
         session.begin_changes()
         make_partition_dir(directory, tp.topic, topic_id)
-        active = ActiveSegment.create(directory, start_offset, config, now_ms=int(clock() * 1000))
+        active = ActiveSegment.create(directory, start_offset, config, now_ms=now_ms)
         undo.pop_all()
     appender = Appender(directory, config, session, FoundLog.new(start_offset), active)
     return LogWriter(appender, config, clock=clock)
@@ -249,7 +278,7 @@ def append_to(path: str | os.PathLike[str], *, config: LogConfig | None = None, 
         LogError: A replacement of segments was interrupted here.
         LockedError: A broker or another job holds the directory around it.
     """
-    config = config or LogConfig()
+    config, now_ms = _checked_config(config), _now_ms(clock)
     directory, tp = partition_path(path)
     if not directory.is_dir():
         raise LogError("no such partition directory", path=str(directory), hint="use create_log to make it")
@@ -258,7 +287,7 @@ def append_to(path: str | os.PathLike[str], *, config: LogConfig | None = None, 
         undo.callback(session.end, failed=True)
         found = inspect(directory, config, session)
         session.begin_changes()
-        active = take_over(found, directory, config, now_ms=int(clock() * 1000))
+        active = take_over(found, directory, config, now_ms=now_ms)
         undo.pop_all()
     if found.torn_bytes:
         logger.warning("%s: cut off %d bytes behind offset %d", active.path, found.torn_bytes, found.next_offset - 1)

@@ -14,7 +14,7 @@ from kseg import durable
 from kseg.errors import KsegError, LogError, OptionError
 from kseg.log.metadata import PartitionMetadata, is_uuid, read_partition_metadata, write_partition_metadata
 from kseg.log.names import DirKind, parse_partition_dir
-from kseg.storage import LocalStore, open_store
+from kseg.storage import LocalStore, checked_path, open_store
 from kseg.types import TopicPartition
 
 _ids_lock = threading.Lock()
@@ -27,7 +27,7 @@ def partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
     Raises:
         OptionError: It is a URI of another store, or no name of a partition that kseg writes.
     """
-    text = os.fspath(path)
+    text = checked_path(path)
     if "://" in text and not text.startswith("file://"):  # asked before the store, which may ask the network
         raise OptionError(f"a log is written to a local directory, not to {text!r}")
     _, text = open_store(text)
@@ -81,8 +81,8 @@ def _topic_id_beside(directory: Path, topic: str) -> str | None:
 
 def check_topic_id(topic_id: str) -> str:
     """Refuse what is no topic id: 16 bytes in base64url, none of those that Kafka keeps for itself."""
-    if not is_uuid(topic_id) or topic_id in _RESERVED_IDS:
-        raise OptionError(f"topic_id {topic_id[:40]!r} is no topic id: 16 bytes in base64url are wanted")
+    if not isinstance(topic_id, str) or not is_uuid(topic_id) or topic_id in _RESERVED_IDS:
+        raise OptionError(f"topic_id {str(topic_id)[:40]!r} is no topic id: 16 bytes in base64url are wanted")
     return topic_id
 
 

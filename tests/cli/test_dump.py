@@ -182,7 +182,25 @@ def test_files_of_a_tier_are_known_too(golden, tmp_path):
     assert answer.objects == [{"epoch": 4, "startOffset": 20}]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "orders-0", "00000000000000000000-x.log"])
+def test_files_of_a_brokers_index_cache_are_known_too(golden):
+    for path in (golden / "tiered" / "local" / "remote-log-index-cache").iterdir():
+        answer = call("dump", path, "--json")
+        assert answer.status == 0
+        assert answer.objects or not path.stat().st_size
+        assert all(row.get("offset", 1 << 62) >= int(path.name.split("_")[0]) for row in answer.objects)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_entries_above_the_greatest_offset_are_damage(tmp_path, suffix):
+    path = tmp_path / f"{2**63 - 1:020d}{suffix}"
+    path.write_bytes(bytes(3) + b"\x05" + bytes(3) + b"\x07" + bytes(3) + b"\x08")
+    answer = call("dump", path, "--json")
+    assert (answer.status, answer.data) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "orders-0", "00000000000000000000-x.log", f"{'9' * 20}-{'A' * 22}.index"]
+)
 def test_unknown_files_and_empty_directories_are_refused(tmp_path, name):
     if "." in name:
         (tmp_path / name).write_bytes(b"")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from kseg.errors import (
 )
 from kseg.tables import Column, cells, clip, format_size, format_table, format_time, visible
 from tests.builders import LogBuilder
-from tests.cli.calls import call, run, start
+from tests.cli.calls import Answer, call, run, start
 
 
 def test_version_and_help():
@@ -146,22 +148,61 @@ def test_an_empty_directory(tmp_path):
         assert answer.messages.startswith("kseg: no "), verb
 
 
-def test_no_permission(tmp_path):
-    """Root may read everything, so the call gives its rights up once it has loaded what it needs."""
-    path = LogBuilder(tmp_path).segment().batch(3).write()
-    path.chmod(0)
+@pytest.fixture
+def open_path():
+    """A folder that everybody can reach; pytest's own are of this user alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def run_as_nobody(closed, *calls):
+    """Calls while `closed` may not be read.
+
+    Root may read everything, so the program gives its rights up once a call before has loaded what it needs.
+    """
     lines = [
-        "import os, sys",
-        "import kseg.cli.ls",
-        "from kseg.cli.main import main",
+        "import json, os, sys",
+        "from tests.cli.calls import call",
+        "calls = json.loads(sys.argv[1])",
+        "for words in calls: call(*words)",
         "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)",
-        "sys.exit(main(['ls', sys.argv[1]]))",
+        "answers = [call(*words) for words in calls]",
+        "print(json.dumps([[answer.status, answer.text, answer.messages] for answer in answers]))",
     ]
-    command = [sys.executable, "-c", "\n".join(lines), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path.chmod(0o700)
-    assert done.returncode == 2
-    assert done.stderr == f"kseg: {path}: permission denied\n"
+    words = json.dumps([[str(word) for word in call] for call in calls])
+    mode = closed.stat().st_mode
+    closed.chmod(0)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(lines), words], capture_output=True, text=True, check=True
+        )
+    finally:
+        closed.chmod(mode)
+    return [Answer(status, text.encode(), messages) for status, text, messages in json.loads(done.stdout)]
+
+
+def test_no_permission(open_path):
+    path = LogBuilder(open_path).segment().batch(3).write()
+    [answer] = run_as_nobody(path, ["ls", path])
+    assert (answer.status, answer.messages) == (2, f"kseg: {path}: permission denied\n")
+
+
+@pytest.mark.parametrize("closed", ["beta-0", f"beta-0/{0:020d}.log"], ids=["directory", "file"])
+def test_a_partition_that_may_not_be_read_does_not_look_sound_or_damaged(open_path, closed):
+    for topic in ("alpha", "beta"):
+        LogBuilder(open_path, topic).segment().batch(3).write()
+    listed, printed, other = run_as_nobody(
+        open_path / closed,
+        ["ls", open_path],
+        ["cat", open_path, "--format", "raw"],
+        ["ls", open_path, "--topic", "alpha"],
+    )
+    message = f"kseg: {open_path / closed}: permission denied\n"
+    assert (listed.status, listed.messages) == (printed.status, printed.messages) == (2, message)
+    assert "damaged" not in listed.text
+    assert len(printed.lines) == 3
+    assert (other.status, other.messages) == (0, "")
 
 
 def test_sizes_times_and_text():

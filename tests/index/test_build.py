@@ -99,6 +99,7 @@ def _rows(*triples):
         (_rows((-1, 1, 9)), RollLimits(), (0, Stop.OFFSET_RANGE)),
         (_rows((5, 1, 9), (6, 1, 9), (6, 1, 9)), RollLimits(), (2, Stop.OUT_OF_ORDER)),
         (_rows((5, 1, 2**31), (6, 1, 9)), RollLimits(), (1, Stop.LOG_TOO_LARGE)),
+        (_rows((5, 0, 9), (6, 2**63 - 1, 9)), RollLimits(), (2, Stop.NONE)),
     ],
 )
 def test_stops_before_the_row_that_needs_a_roll(rows, limits, expected):

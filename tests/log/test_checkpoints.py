@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import kseg
 from kseg.errors import IndexFileError
 from kseg.log.checkpoints import (
     CheckpointKind,
@@ -14,6 +15,7 @@ from kseg.log.checkpoints import (
 )
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
+from tests.builders import LogBuilder
 
 STORE = LocalStore()
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 3)
@@ -54,3 +56,14 @@ def test_leader_epochs(golden, tmp_path):
     assert read_leader_epochs(STORE, str(tmp_path)) is None
     write_leader_epochs(str(tmp_path), epochs.assign(3, 20))
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 20\n"
+
+
+@pytest.mark.parametrize("opened", [kseg.open_log, lambda path: kseg.open_dir(path.parent).partitions[0]])
+def test_a_reader_is_warned_that_the_high_watermark_is_not_known(tmp_path, caplog, opened):
+    path = LogBuilder(tmp_path).segment().batch(5).write()
+    (tmp_path / CheckpointKind.HIGH_WATERMARK.value).write_bytes(b"0\n9\n")
+    log = opened(path)
+    assert log.high_watermark == 5
+    [warning] = caplog.messages
+    assert warning.startswith(f"{tmp_path / CheckpointKind.HIGH_WATERMARK.value}")
+    assert warning.endswith("; it counts as empty, as it does for a broker")

@@ -76,6 +76,18 @@ def test_offsets_for_times_equal_kafkas(oracle, tmp_path, seed, options):
         assert (found and tuple(found)) == (answer and tuple(answer)), target
 
 
+@pytest.mark.parametrize("seed", range(150, 150 + counts(3)))
+def test_a_time_index_that_was_cut_off_leads_where_it_leads_kafka(oracle, tmp_path, seed):
+    directory, state = _generated(oracle, tmp_path, seed, {"roll": 0.1})
+    for path in sorted(directory.glob("*.timeindex"))[:-1]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 24 * 12 or 12])
+    log = kseg.open_log(directory)
+    stamps = sorted({row[1] for row in plain_rows(log.read())})
+    copy = shutil.copytree(directory, tmp_path / "copy-0")
+    answers = oracle.times(copy, stamps[::5], clean=True, recoveryPoint=state["logEnd"])
+    assert [log.offset_for_time(stamp) for stamp in stamps[::5]] == [answer and tuple(answer) for answer in answers]
+
+
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 @pytest.mark.parametrize("seed", range(200, 200 + counts(6)))
 def test_rebuilt_indexes_answer_every_lookup_as_kafkas_do(oracle, tmp_path, seed, options):
@@ -117,3 +129,40 @@ def test_committed_rows_without_any_sidecar_equal_those_with_them(oracle, tmp_pa
         shutil.copy(path, bare)
     assert plain_rows(kseg.open_log(bare).read(isolation="read_committed")) == with_sidecars
     assert len(with_sidecars) < len(plain_rows(log.read()))
+
+
+def _committed(batches, end):
+    """Offsets that read_committed shows of batches up to `end`, and where it stops, by the markers alone."""
+    undecided, hidden, unstable = {}, set(), [end]
+    for batch in batches:
+        if batch["control"]:
+            first, offsets = undecided.pop(batch["pid"], (end, []))
+            is_abort = _bytes(batch["records"][0][2])[2:] == bytes(2)
+            hidden.update(offsets if is_abort else ())
+            unstable.append(first if batch["last"] >= end else end)  # decided, but not for who cannot see the marker
+        elif batch["txn"]:
+            _, offsets = undecided.setdefault(batch["pid"], (batch["base"], []))
+            offsets += [record[0] for record in batch["records"]]
+    stable = min([*unstable, *(first for first, _ in undecided.values())])
+    seen = [record[0] for batch in batches if not batch["control"] for record in batch["records"]]
+    return [offset for offset in seen if offset < stable and offset not in hidden], stable
+
+
+@pytest.mark.parametrize("seed", range(400, 400 + counts(8)))
+def test_committed_rows_are_those_that_the_markers_tell(oracle, tmp_path, seed):
+    rng = random.Random(seed)
+    options = {"txn": rng.choice([0.5, 0.9, 1]), "roll": rng.choice([0, 0.05, 0.3]), "life": rng.choice([2, 8, 40])}
+    directory, state = _generated(oracle, tmp_path, seed, {**options, "rec": rng.choice([1, 5])})
+    batches = oracle.dump(directory)
+    for sidecar in [*directory.glob("*.index"), *directory.glob("*.snapshot")]:
+        if rng.random() < 0.3:
+            sidecar.unlink()
+    for end in (state["logEnd"], *(rng.choice(batches)["last"] + 1 for _ in range(4))):
+        (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\nrandom 0 {end}\n")
+        log = kseg.open_log(directory)
+        expected, stable = _committed(batches, end)
+        assert log.last_stable_offset == stable
+        assert [row[0] for row in plain_rows(log.read(isolation="read_committed"))] == expected
+        first = rng.randrange(end)
+        some = plain_rows(log.read(first, first + 40, isolation="read_committed"))
+        assert [row[0] for row in some] == [offset for offset in expected if first <= offset < first + 40]

@@ -164,6 +164,15 @@ def test_an_index_that_lies_costs_no_record(three_segments, entries):
     assert log.segments[1].next_offset == 20
 
 
+@pytest.mark.parametrize("relative", [0, 1, 3, 4])
+def test_an_index_entry_that_names_a_later_batch_costs_no_record(three_segments, relative):
+    second = list(kseg.open_log(three_segments).batches(10, 20))[1].position
+    index = three_segments / segment_file_name(10, FileKind.OFFSET_INDEX)
+    index.write_bytes(struct.pack(">ii", relative, second))
+    for start in range(10, 20):
+        assert offsets(kseg.open_log(three_segments), start=start, end=25) == numbers(start, 25)
+
+
 def test_names_of_directories_set_aside_still_open(three_segments):
     kept = three_segments.rename(three_segments.parent / f"orders-0.{'a' * 32}-delete")
     log = kseg.open_log(kept)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kseg
 from kseg.errors import LogError
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.producer import parse_snapshot
@@ -203,3 +204,16 @@ def test_one_producer_is_found_as_in_the_list_and_a_copy_of_some_goes_on_alike(r
             outcomes.append(str(error))
     assert outcomes[0] == outcomes[1]
     assert some.entries() == [entry for entry in whole.entries() if entry.producer_id in later]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:5], lambda data: b"", lambda data: data[:-9] + bytes(9)]
+)
+def test_a_torn_snapshot_is_passed_over(golden, tmp_path, damage):
+    path = shutil.copytree(golden / "before" / "tx-0", tmp_path / "tx-0")
+    whole = kseg.open_log(path)
+    expected = whole.producers(), whole.last_stable_offset, whole.aborted_transactions(0, 434)
+    newest = path / f"{434:020d}.snapshot"
+    newest.write_bytes(damage(newest.read_bytes()))
+    log = kseg.open_log(path)
+    assert (log.producers(), log.last_stable_offset, log.aborted_transactions(0, 434)) == expected

@@ -163,6 +163,14 @@ def test_a_pipe_among_the_files_blocks_nobody(tmp_path):
     assert offsets(kseg.open_log(path)) == numbers(0, 5)
 
 
+def test_links_to_nowhere_and_to_themselves_hide_nothing(tmp_path):
+    path = LogBuilder(tmp_path).segment(0).batch(5).write()
+    (path / "nowhere").symlink_to("gone")
+    (path / "loop").symlink_to("loop")
+    (tmp_path / "loop-0").symlink_to("loop-0")
+    assert [offsets(log) for log in kseg.open_dir(tmp_path)] == [numbers(0, 5)]
+
+
 def test_sidecars_of_absurd_size_cost_no_memory(tmp_path):
     path = LogBuilder(tmp_path).segment(0).batch(5).segment(5).batch(5).write()
     for kind in (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX):

@@ -22,9 +22,22 @@ from tests.builders import LogBuilder
 from tests.index.twins import table_of
 from tests.log.test_lock import HOLD
 from tests.log.written import START, bases, check_indexes, clock, names, numbered
+from tests.reference.record import Record
 from tests.reference.rows import records_of
+from tests.reference.rows import table_of as table_of_records
 
 # -- lock and marker ---------------------------------------------------------------------------------------------------
+
+
+def test_a_log_with_the_latest_of_times_is_appended_to(oracle, tmp_path):
+    """A broker without segment.ms keeps such batches in one segment, so a rebuild of its indexes must take them."""
+    log = LogBuilder(tmp_path).segment()
+    path = log.batch([Record(0, 0, b"a", b"1")]).batch([Record(1, 2**63 - 1, b"b", b"2")]).write()
+    with kseg.append_to(path, config=kseg.LogConfig(segment_ms=2**63 - 1)) as writer:
+        writer.append(table_of_records([Record(2, 5, None, b"3")]))
+    log = kseg.open_log(path)
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert oracle.load(path, **{"segment.ms": 2**63 - 1})["logEnd"] == log.end_offset == 3
 
 
 def test_a_held_directory_is_refused_and_left_alone(tmp_path):

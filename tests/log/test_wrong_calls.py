@@ -26,7 +26,7 @@ def test_columns_may_be_any_iterable(path):
     assert batch.schema.names == ["offset", "key"]
 
 
-@pytest.mark.parametrize("wrong", ["", "a\0b"], ids=repr)
+@pytest.mark.parametrize("wrong", ["", "a\0b", None, 5, b"orders-0"], ids=repr)
 @pytest.mark.parametrize("call", [kseg.open_log, kseg.open_dir, kseg.append_to, kseg.create_log])
 def test_an_empty_path_is_not_the_working_directory(monkeypatch, path, call, wrong):
     monkeypatch.chdir(path)
@@ -65,6 +65,10 @@ def test_numbers_are_numbers(path):
         ({"producer_id": "x"}, "producer_id must be from 0"),
         ({"leader_epoch": 1 << 31}, "leader_epoch must be from 0 to 2147483647"),
         ({"leader_epoch": -1}, "leader_epoch must be from 0 to 2147483647"),
+        ({"batch_bytes": "5"}, "batch_bytes must be from 0"),
+        ({"batch_bytes": 0}, "must be positive"),
+        ({"batch_records": 1.5}, "batch_records must be from 0"),
+        ({"batch_records": 0}, "must be positive"),
     ],
     ids=str,
 )
@@ -76,3 +80,34 @@ def test_wrong_options_of_append(path, options, message):
 def test_the_greatest_offset_does_not_fall(path):
     with kseg.append_to(path) as writer, pytest.raises(OptionError, match="too large"):
         writer.append(pa.table({"value": ["x"], "offset": [2**63 - 1]}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"commit": "yes"}, {"commit": True, "timestamp_ms": 2**63}, {"commit": True, "timestamp_ms": -5}],
+    ids=str,
+)
+def test_wrong_options_of_a_marker(path, options):
+    with kseg.append_to(path) as writer:
+        with pytest.raises(OptionError, match=r"commit|timestamp_ms"):
+            writer.append_marker(5, **options)
+        assert writer.next_offset == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"config": {"segment_bytes": 5}}, {"clock": 5}, {"clock": lambda: float("nan")}, {"topic_id": 5}],
+    ids=["config", "clock", "nan", "topic_id"],
+)
+def test_a_log_that_cannot_be_made_changes_nothing(tmp_path, options):
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(b"clean")
+    with pytest.raises(OptionError, match=next(iter(options))):
+        kseg.create_log(tmp_path / "t-0", **options)
+    assert [path.name for path in tmp_path.iterdir()] == [".kafka_cleanshutdown"]
+
+
+@pytest.mark.parametrize("name", ["orders-01", "orders-00"])
+def test_a_directory_is_made_under_the_name_that_a_broker_gives_it(tmp_path, name):
+    with pytest.raises(OptionError, match=f"orders-{int(name[-2:])}"):
+        kseg.create_log(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,68 @@
+"""A live broker's page cache survives a reader that was told to spare it."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kseg
+
+SIZE = 12 << 20
+FEW = 64  # pages, of all reads together: those that two reads share are dropped by neither
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "cold-0"
+    with kseg.create_log(path) as writer:
+        writer.append(pa.table({"value": [os.urandom(1 << 16)] * (SIZE >> 16)}))
+    return path
+
+
+def pages_of(path):
+    """How many pages of the log file are in the page cache."""
+    with (path / f"{0:020d}.log").open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8)
+        found = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
+        status = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(size), ctypes.c_void_p(found.ctypes.data)
+        )
+        assert status == 0
+        return int((found & 1).sum())
+
+
+def evict(path):
+    """Take the log file out of the page cache; gives how much is left, all on a file system that is memory itself."""
+    with (path / f"{0:020d}.log").open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return pages_of(path)
+
+
+READS = {
+    "rows": lambda log: list(log.read()),
+    "offsets": lambda log: list(log.read(columns=["offset"])),
+    "headers": lambda log: list(log.batches()),
+    "past damage": lambda log: list(log.read(on_corrupt="skip")),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_pages_that_only_this_read_brought_in_go(path, read):
+    left = evict(path)
+    read(kseg.open_log(path, drop_page_cache=True))
+    assert pages_of(path) <= left + FEW
+
+
+def test_pages_that_were_there_stay(path):
+    READS["rows"](kseg.open_log(path))
+    cached = pages_of(path)
+    assert cached >= SIZE // mmap.PAGESIZE
+    READS["rows"](kseg.open_log(path, drop_page_cache=True))
+    assert pages_of(path) >= 0.9 * cached  # the kernel may have needed some
