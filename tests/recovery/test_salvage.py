@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import struct
@@ -11,7 +12,6 @@ from tests.kafka.oracle import OracleError
 from tests.recovery.damages import DAMAGES, bases_of, copy, flip_bit, zero_block
 from tests.recovery.states import CONFIG, NOW, content
 from tests.reference import batch as v2
-from tests.reference.errors import RejectedError
 from tests.scale import counts
 
 
@@ -84,6 +84,48 @@ def test_a_base_offset_that_is_too_high_costs_its_own_batch_only(logs, tmp_path)
     assert path.read_bytes() == bytes(data)
 
 
+def changed(data, entry, **fields):
+    """A segment's bytes with other values in the header of one of its batches, under a checksum that fits."""
+    position, size = entry
+    batch = bytearray(data[position : position + size])
+    for name, value in fields.items():
+        place, code = {"base": (0, ">q"), "length": (8, ">i"), "delta": (23, ">i")}[name]
+        struct.pack_into(code, batch, place, value)
+    return data[:position] + v2.repair(bytes(batch)) + data[position + size :]
+
+
+OUT_OF_ORDER = {  # which batches of the middle of a segment claim what, by their distance from the first of them
+    "reaches over those behind": {0: {"delta": 500_000}},
+    "two that are too high": {0: {"base": 1 << 20}, 1: {"base": 1 << 21}},
+    "too high before one without a length": {0: {"base": 1 << 20}, 1: {"length": -1}},
+    "slightly too low": {1: {"base": -1}},
+}
+
+
+def test_batches_that_contradict_the_others_cost_themselves_only(oracle, tmp_path):
+    source = tmp_path / "t-0"
+    oracle.gen(source, 5, 60, roll=0, txn=0, gap=0)
+    path = source / f"{bases_of(source)[-1]:020d}.log"
+    whole = path.read_bytes()
+    entries = v2.walk(whole)[0]
+    middle = len(entries) // 2
+    for what, changes in OUT_OF_ORDER.items():
+        directory = copy(source, tmp_path / what / "t-0")
+        before, data = batches(directory), whole
+        for step, fields in changes.items():
+            first = offsets(before[middle + step])[0]
+            wrong = {name: value + first if name == "base" else value for name, value in fields.items()}
+            data = changed(data, entries[middle + step], **wrong)
+        (directory / path.name).write_bytes(data)
+        report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
+        gone = [before[middle + step] for step in changes]
+        assert batches(directory) == [batch for batch in before if batch not in gone], what
+        assert report.lost == ((offsets(gone[0])[0], offsets(gone[-1])[1]),), what
+        rows = sum(batch.num_rows for batch in kseg.open_log(directory).read())
+        assert rows == sum(int.from_bytes(batch[57:61], "big") for batch in before if batch not in gone), what
+        assert oracle.load(directory)["logEnd"] == report.end_offset == offsets(before[-1])[1], what
+
+
 MARKER_DAMAGES = {  # bytes of a marker's batch: what a broker reads all the same is kept
     "short key": {65: 6},
     "version of key": {66: 0x80},
@@ -133,25 +175,57 @@ def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path)
     assert left_out == set(list(MARKER_DAMAGES)[:8])
 
 
-def test_salvage_never_loses_more_than_kafka(logs, tmp_path):
-    """Every batch that Kafka keeps is kept, unless its offsets fall back: that no reader can use."""
+def sound(directory, base, end):
+    """The batches of a segment whose offsets lie in it, with their (first, last) offsets; of wrappers last is known."""
+    data = (directory / f"{base:020d}.log").read_bytes()
+    found, position = [], 0
+    while position < len(data):
+        batch = data[position : position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")]
+        first, behind = offsets(batch) if batch[16] >= 2 else (int.from_bytes(batch[:8], "big"),) * 2
+        last = behind - 1 if batch[16] >= 2 else behind
+        if base <= first <= last and (end is None or last < end):
+            found.append((batch, first, last))
+        position += len(batch)
+    return found
+
+
+def longest_rising(batches):
+    """How many batches there are at most whose offsets rise from each to the next."""
+    lengths = []
+    for _, first, _ in batches:
+        before = [length for length, (_, _, last) in zip(lengths, batches, strict=False) if last < first]
+        lengths.append(max(before, default=0) + 1)
+    return max(lengths, default=0)
+
+
+def test_salvage_never_loses_more_than_kafka(oracle, logs, tmp_path):
+    """Every batch that Kafka keeps is kept, but for those whose offsets contradict others: of these as many as can be.
+
+    A batch that reaches over those behind it, or falls back behind those before it, no reader can use with them.
+    """
     for number in range(counts(30)):
         rng = random.Random(2000 + number)
         source, _ = rng.choice(logs)
         ours = copy(source, tmp_path / "ours" / "t-0")
         what = rng.choice(DAMAGES)(rng, ours)
         kafkas = copy(ours, tmp_path / "kafkas" / "t-0")
-        kseg.recover(ours, salvage=True, all=True, config=CONFIG, now_ms=NOW)
-        try:
+        report = kseg.recover(ours, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
+        with contextlib.suppress(kseg.LogError):  # no broker starts on it
             kseg.recover(kafkas, as_kafka=True, all=True, config=CONFIG, now_ms=NOW)
-            kept, theirs = batches(ours), batches(kafkas)
-        except (kseg.LogError, RejectedError):  # RejectedError: a magic above 2, which a broker keeps
-            kept = theirs = []
-        starts = [int.from_bytes(batch[:8], "big") for batch in theirs]
-        if starts == sorted(starts):
-            assert [batch for batch in theirs if batch not in kept] == [], what
-        for place in (ours, kafkas):
-            shutil.rmtree(place.parent)
+            bases = bases_of(ours)
+            assert set(bases_of(kafkas)) <= set(bases), what
+            for base, end in zip(bases, [*bases[1:], None], strict=True):
+                kept = sound(ours, base, end)
+                theirs = sound(kafkas, base, end) if base in bases_of(kafkas) else []
+                assert longest_rising(kept) == len(kept) >= longest_rising(theirs), what
+                for i, (batch, first, last) in enumerate(theirs):
+                    before = [entry for entry in theirs[:i] if entry in kept and entry[2] >= first]
+                    behind = [entry for entry in kept if entry not in theirs[:i] and entry[1] <= last]
+                    assert (batch, first, last) in kept or before or behind, what
+        loaded = oracle.load(copy(ours, tmp_path / f"k{number}" / "t-0"))
+        assert loaded["logEnd"] == report.end_offset, what
+        for place in ("ours", "kafkas", f"k{number}"):
+            shutil.rmtree(tmp_path / place, ignore_errors=True)  # the broker's delayed deletions go on
 
 
 def test_healthy_logs_lose_nothing(golden):
