@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kseg.errors import LogError
 from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.native.headers import ABORT, COMMIT
@@ -19,6 +20,32 @@ _KEY_SIZE: Final = 4
 _VALUE_SIZE: Final = 6
 
 
+def are_markers(table: t.Table, rows: int) -> NDArray[np.bool_]:
+    """Which batches a broker takes for transaction markers, readable or not."""
+    attributes = table[t.ATTRIBUTES, :rows]
+    found: NDArray[np.bool_] = (attributes & t.CONTROL_BIT != 0) & (attributes & t.CODEC_MASK == 0)
+    found &= (table[t.MAGIC, :rows] >= 2) & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
+    return found
+
+
+def check_markers(chunk: Chunk, path: str) -> None:
+    """Refuse a marker that cannot be read, as a broker does by not starting.
+
+    Raises:
+        LogError: There is one.
+    """
+    unreadable = unreadable_markers(chunk)
+    if unreadable.any():
+        row = int(unreadable.argmax())
+        raise LogError(
+            "a broker cannot load this log: a transaction marker cannot be read, though its checksum fits",
+            path=path,
+            position=int(chunk.table[t.POSITION, row]),
+            offset=int(chunk.table[t.BASE_OFFSET, row]),
+            hint="recover with --salvage to leave the marker out",
+        )
+
+
 def unreadable_markers(chunk: Chunk) -> NDArray[np.bool_]:
     """Which batches of a chunk hold a marker that a broker fails on.
 
@@ -26,9 +53,7 @@ def unreadable_markers(chunk: Chunk) -> NDArray[np.bool_]:
     apart all at once; only what is odd is read one by one.
     """
     table, rows = chunk.table, chunk.rows
-    attributes = table[t.ATTRIBUTES, :rows]
-    found: NDArray[np.bool_] = (attributes & t.CONTROL_BIT != 0) & (attributes & t.CODEC_MASK == 0)
-    found &= (table[t.MAGIC, :rows] >= 2) & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
+    found = are_markers(table, rows)
     usual = np.flatnonzero(found & (table[t.SIZE, :rows] == _USUAL_SIZE))
     starts = table[t.POSITION, usual] - chunk.file_position
     same = chunk.data[starts[:, None] + np.array([*_USUAL])] == np.array([*_USUAL.values()], np.uint8)

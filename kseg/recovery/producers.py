@@ -13,6 +13,7 @@ from kseg.log.producers import ProducerState
 from kseg.native import table as t
 from kseg.native.table import Table
 from kseg.recovery.folder import Folder
+from kseg.recovery.markers import check_markers
 from kseg.recovery.segments import LoadedSegment
 
 
@@ -23,7 +24,8 @@ class ProducerSnapshots:
         self._folder = folder
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
-        self._strict = strict
+        self.strict = strict
+        """Refuse what a broker that replays it does not start on."""
         self.state = ProducerState(0)
         self.map_end = 0
         """All records below it are accounted for."""
@@ -36,7 +38,7 @@ class ProducerSnapshots:
 
     def add(self, table: Table, rows: int, *, first_row: int = 0) -> None:
         """Replay batches; the map's end does not move."""
-        self.state.add(table, rows, first_row=first_row, strict=self._strict)
+        self.state.add(table, rows, first_row=first_row, strict=self.strict)
 
     def add_recovered(self, table: Table, rows: int) -> None:
         """Replay batches of a segment that is recovered; batches of magic 2 move the map's end."""
@@ -113,6 +115,8 @@ class ProducerSnapshots:
             first = segment.translate(start)
             if first is not None:
                 for chunk in segment.walk(first, end):
+                    if self.strict:
+                        check_markers(chunk, segment.path)
                     self.add(chunk.table, chunk.rows)
 
 

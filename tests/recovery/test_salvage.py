@@ -7,6 +7,8 @@ import random
 import shutil
 import struct
 
+import pytest
+
 import kseg
 from tests.kafka.oracle import OracleError
 from tests.recovery.damages import DAMAGES, bases_of, copy, flip_bit, zero_block
@@ -168,6 +170,11 @@ def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path)
             oracle.load(copy(directory, tmp_path / f"k{number}" / "t-0"))
         except OracleError:
             left_out.add(what)
+            untouched = content(directory)
+            for as_kafka in (False, True):  # what a broker cannot load is not called recovered
+                with pytest.raises(kseg.LogError, match="a transaction marker cannot be read.*--salvage"):
+                    kseg.recover(directory, as_kafka=as_kafka, all=True, config=CONFIG, now_ms=NOW)
+            assert content(directory) == untouched
         report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
         assert (marker not in batches(directory)) == (what in left_out), what
         assert report.lost == ((offsets(marker),) if what in left_out else ()), what
