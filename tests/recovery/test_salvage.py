@@ -172,7 +172,7 @@ def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path)
             left_out.add(what)
             untouched = content(directory)
             for as_kafka in (False, True):  # what a broker cannot load is not called recovered
-                with pytest.raises(kseg.LogError, match="a transaction marker cannot be read.*--salvage"):
+                with pytest.raises(kseg.LogError, match=r"a transaction marker cannot be read.*--salvage"):
                     kseg.recover(directory, as_kafka=as_kafka, all=True, config=CONFIG, now_ms=NOW)
             assert content(directory) == untouched
         report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
