@@ -8,12 +8,12 @@ import numpy as np
 
 from kseg.errors import IndexFileError
 from kseg.log.files import stray_snapshots
+from kseg.log.markers import check_markers
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.native import table as t
 from kseg.native.table import Table
 from kseg.recovery.folder import Folder
-from kseg.recovery.markers import check_markers
 from kseg.recovery.segments import LoadedSegment
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from kseg.errors import FormatError, LogError
 from kseg.index.build import IndexBuilder, Stop
 from kseg.index.epoch import LeaderEpochs
+from kseg.log.markers import are_markers, check_markers
 from kseg.log.names import FileKind
 from kseg.log.segment_scan import scan_segment
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
-from kseg.recovery.markers import are_markers, check_markers
 from kseg.recovery.parallel import walk_checked
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.segments import LoadedSegment, walk_chunks

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.errors import FormatError
+from kseg.log.markers import unreadable_markers
 from kseg.log.names import MAX_OFFSET
 from kseg.log.sound import claimed_offsets, find_batch, frame, is_sound
 from kseg.log.walk import Chunk, batch_offsets
@@ -21,7 +22,6 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
-from kseg.recovery.markers import unreadable_markers
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
 from kseg.recovery.rising import find_rising

@@ -175,6 +175,7 @@ def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path)
                 with pytest.raises(kseg.LogError, match=r"a transaction marker cannot be read.*--salvage"):
                     kseg.recover(directory, as_kafka=as_kafka, all=True, config=CONFIG, now_ms=NOW)
             assert content(directory) == untouched
+        assert any(finding.code == "KS111" for finding in kseg.verify(directory).findings) == (what in left_out), what
         report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
         assert (marker not in batches(directory)) == (what in left_out), what
         assert report.lost == ((offsets(marker),) if what in left_out else ()), what
