@@ -42,7 +42,7 @@ def check_markers(chunk: Chunk, path: str) -> None:
             path=path,
             position=int(chunk.table[t.POSITION, row]),
             offset=int(chunk.table[t.BASE_OFFSET, row]),
-            hint="recover with --salvage to leave the marker out",
+            hint="recover with --salvage --all to leave the marker out",
         )
 
 

@@ -81,7 +81,7 @@ def recover_segment(
         nonlocal has_markers
         has_markers = has_markers or bool(are_markers(table, rows).any())
         cache.assign(table, rows)
-        producers.add_recovered(table, rows)
+        producers.add_recovered(table, rows, segment.path)
         progress.advance(int(table[t.SIZE, :rows].sum()))
 
     with segment.open() as file:

@@ -1,8 +1,8 @@
 """Go on behind damage: find the runs of sound batches of a segment, and make a segment of them.
 
 A batch is sound if its checksum fits and its offsets lie in its segment, between its name and that of the next one. A
-transaction marker that cannot be read is damage too: no broker starts on it. Of sound batches whose offsets contradict
-each other, as many stay as have rising ones (`rising`).
+transaction marker that cannot be read is damage too, and a batch outside of its producer's open transaction: no broker
+starts on them. Of sound batches whose offsets contradict each other, as many stay as have rising ones (`rising`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import FormatError
+from kseg.errors import FormatError, LogError
 from kseg.log.markers import unreadable_markers
 from kseg.log.names import MAX_OFFSET
+from kseg.log.producers import ProducerState
 from kseg.log.sound import claimed_offsets, find_batch, frame, is_sound
 from kseg.log.walk import Chunk, batch_offsets
 from kseg.native import table as t
@@ -113,14 +114,49 @@ class _Walk:
 
 def _rising_runs(file: FolderFile, runs: list[Run]) -> list[Run]:
     """What stays of runs that contradict each other."""
+    batches = _batches_of(file, runs)
+    _, _, firsts, lasts, counts = batches
+    return _joined(batches, np.flatnonzero(find_rising(firsts, lasts, counts == lasts - firsts + 1)))
+
+
+def _inside_transactions(file: FolderFile, runs: list[Run], state: ProducerState) -> list[Run]:
+    """What stays without the batches that producers wrote outside of their open transactions; moves `state` on."""
+    outside: list[int] = []
+    for run in runs:
+        for chunk in walk_chunks(file, start=run.start, end=run.end, check=False):
+            row = 0
+            while row < chunk.rows:
+                before = state.copy()
+                try:
+                    state.add(chunk.table, chunk.rows - row, first_row=row)
+                    break
+                except LogError as error:
+                    found = row + int((chunk.table[t.BASE_OFFSET, row : chunk.rows] == error.offset).argmax())
+                    before.add(chunk.table, found - row, first_row=row)
+                    outside.append(int(chunk.table[t.POSITION, found]))
+                    state, row = before, found + 1
+    if not outside:
+        return runs
+    batches = _batches_of(file, runs)
+    return _joined(batches, np.flatnonzero(~np.isin(batches[0], outside)))
+
+
+def _batches_of(file: FolderFile, runs: list[Run]) -> NDArray[np.int64]:
+    """Where the batches of runs begin and end, their first and last offsets, and how many records they have."""
     columns: list[NDArray[np.int64]] = []
     for run in runs:
         for chunk in walk_chunks(file, start=run.start, end=run.end, check=False):
             firsts, lasts = batch_offsets(chunk)
             rows = chunk.table[:, : chunk.rows]
             columns.append(np.stack([rows[t.POSITION], rows[t.POSITION] + rows[t.SIZE], firsts, lasts, rows[t.COUNT]]))
-    positions, ends, firsts, lasts, counts = np.concatenate(columns, axis=1)
-    kept = np.flatnonzero(find_rising(firsts, lasts, counts == lasts - firsts + 1))
+    return np.concatenate(columns, axis=1)
+
+
+def _joined(batches: NDArray[np.int64], kept: NDArray[np.int64]) -> list[Run]:
+    """The runs that batches make of which only some stay."""
+    if not len(kept):
+        return []
+    positions, ends, firsts, lasts, _ = batches
     breaks = np.flatnonzero(positions[kept[1:]] != ends[kept[:-1]]) + 1
     return [
         Run(int(positions[rows[0]]), int(ends[rows[-1]]), int(firsts[rows[0]]), int(lasts[rows[-1]]) + 1)
@@ -144,6 +180,7 @@ class Salvager:
         """Take the damaged bytes out of a segment, then check the rest; nothing counts as cut, so no segment goes."""
         with segment.open() as file:
             runs = find_runs(file, base_offset=segment.base_offset, limit=following)
+            runs = _inside_transactions(file, runs, producers.state.copy())
             end = _end_behind(file, runs[-1].end if runs else 0) if following is None else following
         kept = sum(run.end - run.start for run in runs)
         if kept < segment.size:

@@ -10,6 +10,7 @@ import struct
 import pytest
 
 import kseg
+from tests.builders import LogBuilder
 from tests.kafka.oracle import OracleError
 from tests.recovery.damages import DAMAGES, bases_of, copy, flip_bit, zero_block
 from tests.recovery.states import CONFIG, NOW, content
@@ -181,6 +182,26 @@ def test_a_marker_that_no_broker_can_read_is_left_out_and_told(oracle, tmp_path)
         assert report.lost == ((offsets(marker),) if what in left_out else ()), what
         oracle.load(directory)
     assert left_out == set(list(MARKER_DAMAGES)[:8])
+
+
+def test_a_batch_outside_of_its_producers_open_transaction_is_left_out_and_told(oracle, tmp_path):
+    """A broker does not start on it; and what was open before the segment is open in it."""
+    outside = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 3}
+    for number, roll in enumerate((False, True)):
+        builder = LogBuilder(tmp_path / str(number)).segment(0).batch(2).transaction(3, producer_id=7)
+        builder = builder.segment(5) if roll else builder
+        directory = builder.batch(2, **outside).batch(4).batch(1, **outside).batch(1).write()
+        before = batches(directory)
+        with pytest.raises(OracleError, match="InvalidTxnState"):
+            oracle.load(copy(directory, tmp_path / f"k{number}" / directory.name))
+        for as_kafka in (False, True):
+            with pytest.raises(kseg.LogError, match=r"offset 5: .*outside of its open transaction; .*--salvage --all"):
+                kseg.recover(directory, as_kafka=as_kafka, all=True, config=CONFIG, now_ms=NOW)
+        report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
+        assert report.lost == ((5, 7), (11, 12))
+        assert batches(directory) == [batch for batch in before if offsets(batch) not in report.lost]
+        loaded = oracle.load(directory)
+        assert (loaded["logEnd"], loaded["lastStable"]) == (13, 2)
 
 
 def sound(directory, base, end):
