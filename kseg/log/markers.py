@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import LogError
+from kseg.errors import FormatError, LogError
+from kseg.format.arrow import MAX_BATCH_BYTES, RecordDecoder
 from kseg.log.walk import Chunk
 from kseg.native import table as t
 from kseg.native.headers import ABORT, COMMIT
 from kseg.native.records import TOTALS, read_record
+from kseg.schema import select_columns
 
 _USUAL_SIZE: Final = t.HEADER_SIZE + 17
 _USUAL: Final = {61: 32, 65: 8, 66: 0, 67: 0, 70: 12, 71: 0, 72: 0, 77: 0}
@@ -22,10 +25,8 @@ _VALUE_SIZE: Final = 6
 
 def are_markers(table: t.Table, rows: int) -> NDArray[np.bool_]:
     """Which batches a broker takes for transaction markers, readable or not."""
-    attributes = table[t.ATTRIBUTES, :rows]
-    found: NDArray[np.bool_] = (attributes & t.CONTROL_BIT != 0) & (attributes & t.CODEC_MASK == 0)
-    found &= (table[t.MAGIC, :rows] >= 2) & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
-    return found
+    found: NDArray[np.bool_] = (table[t.ATTRIBUTES, :rows] & t.CONTROL_BIT != 0) & (table[t.MAGIC, :rows] >= 2)
+    return found & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
 
 
 def check_markers(chunk: Chunk, path: str) -> None:
@@ -54,13 +55,18 @@ def unreadable_markers(chunk: Chunk) -> NDArray[np.bool_]:
     """
     table, rows = chunk.table, chunk.rows
     found = are_markers(table, rows)
-    usual = np.flatnonzero(found & (table[t.SIZE, :rows] == _USUAL_SIZE))
+    is_packed = table[t.ATTRIBUTES, :rows] & t.CODEC_MASK != 0
+    usual = np.flatnonzero(found & ~is_packed & (table[t.SIZE, :rows] == _USUAL_SIZE))
     starts = table[t.POSITION, usual] - chunk.file_position
     same = chunk.data[starts[:, None] + np.array([*_USUAL])] == np.array([*_USUAL.values()], np.uint8)
     found[usual] = ~(same.all(axis=1) & np.isin(table[t.MARKER_TYPE, usual], (ABORT, COMMIT)))
     for row in np.flatnonzero(found).tolist():
         start = int(table[t.POSITION, row]) - chunk.file_position
-        found[row] = not _is_readable(chunk.data, start + t.HEADER_SIZE, start + int(table[t.SIZE, row]))
+        found[row] = not (
+            _is_readable_packed(chunk, row)
+            if is_packed[row]
+            else _is_readable(chunk.data, start + t.HEADER_SIZE, start + int(table[t.SIZE, row]))
+        )
     return found
 
 
@@ -68,9 +74,24 @@ def _is_readable(data: t.Bytes, start: int, end: int) -> bool:
     status, _, _, key, key_length, value, value_length, _, _ = read_record(data, start, end, np.zeros(TOTALS, np.int64))
     if status < 0 or key_length < _KEY_SIZE or value_length < _VALUE_SIZE:
         return False
-    key_version, kind, value_version = (_short(data, place) for place in (key, key + 2, value))
-    return key_version >= 0 and value_version >= 0 and kind in (ABORT, COMMIT)
+    return _is_marker(data[key : key + _KEY_SIZE].tobytes(), data[value : value + _VALUE_SIZE].tobytes())
 
 
-def _short(data: t.Bytes, start: int) -> int:
-    return int.from_bytes(data[start : start + 2].tobytes(), "big", signed=True)
+def _is_readable_packed(chunk: Chunk, row: int) -> bool:
+    """The same for a compressed batch, which no broker writes: all its records are read, and the first counts."""
+    decoder = RecordDecoder(select_columns(("key", "value")), topic="", partition=0, max_batch_bytes=MAX_BATCH_BYTES)
+    skip = np.zeros(chunk.rows, np.bool_)
+    args = (chunk.data, chunk.file_position, chunk.table, range(row, row + 1), skip, -(2**63), 2**63 - 1)
+    try:
+        batches = [batch for batch in decoder.decode(*args) if batch.num_rows]
+    except FormatError:
+        return False
+    key, value = (batches[0].column(name)[0].as_py() for name in ("key", "value")) if batches else (None, None)
+    return key is not None and value is not None and _is_marker(key, value)
+
+
+def _is_marker(key: bytes, value: bytes) -> bool:
+    if len(key) < _KEY_SIZE or len(value) < _VALUE_SIZE:
+        return False
+    key_version, kind = struct.unpack(">hh", key[:_KEY_SIZE])
+    return key_version >= 0 and kind in (ABORT, COMMIT) and struct.unpack(">h", value[:2])[0] >= 0
