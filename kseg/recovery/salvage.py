@@ -1,8 +1,9 @@
 """Go on behind damage: find the runs of sound batches of a segment, and make a segment of them.
 
 A batch is sound if its checksum fits and its offsets lie in its segment, between its name and that of the next one. A
-transaction marker that cannot be read is damage too, and a batch outside of its producer's open transaction: no broker
-starts on them. Of sound batches whose offsets contradict each other, as many stay as have rising ones (`rising`).
+transaction marker that cannot be read is damage too, and a batch outside of its producer's open transaction
+(`outsiders`): no broker starts on them. Of sound batches whose offsets contradict each other, as many stay as have
+rising ones (`rising`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import FormatError, LogError
+from kseg.errors import FormatError
 from kseg.log.markers import unreadable_markers
 from kseg.log.names import MAX_OFFSET
 from kseg.log.producers import ProducerState
@@ -23,6 +24,7 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
+from kseg.recovery.outsiders import find_outsiders, find_plain_producers
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
 from kseg.recovery.rising import find_rising
@@ -119,22 +121,15 @@ def _rising_runs(file: FolderFile, runs: list[Run]) -> list[Run]:
     return _joined(batches, np.flatnonzero(find_rising(firsts, lasts, counts == lasts - firsts + 1)))
 
 
-def _inside_transactions(file: FolderFile, runs: list[Run], state: ProducerState) -> list[Run]:
-    """What stays without the batches that producers wrote outside of their open transactions; moves `state` on."""
+def _inside_transactions(
+    file: FolderFile, runs: list[Run], state: ProducerState, plain: NDArray[np.int64]
+) -> list[Run]:
+    """What stays without the batches that producers wrote outside of their open transactions."""
     outside: list[int] = []
     for run in runs:
         for chunk in walk_chunks(file, start=run.start, end=run.end, check=False):
-            row = 0
-            while row < chunk.rows:
-                before = state.copy()
-                try:
-                    state.add(chunk.table, chunk.rows - row, first_row=row)
-                    break
-                except LogError as error:
-                    found = row + int((chunk.table[t.BASE_OFFSET, row : chunk.rows] == error.offset).argmax())
-                    before.add(chunk.table, found - row, first_row=row)
-                    outside.append(int(chunk.table[t.POSITION, found]))
-                    state, row = before, found + 1
+            found, state = find_outsiders(chunk, state, plain)
+            outside += found
     if not outside:
         return runs
     batches = _batches_of(file, runs)
@@ -170,6 +165,7 @@ class Salvager:
     def __init__(self, interval_bytes: int, progress: Progress = SILENT) -> None:
         self._interval_bytes = interval_bytes
         self._progress = progress
+        self._plain: NDArray[np.int64] | None = None
         self.rewritten: list[int] = []
         self.cuts: list[Cut] = []
         self.lost: list[tuple[int, int]] = []
@@ -178,9 +174,11 @@ class Salvager:
         self, segment: LoadedSegment, producers: ProducerSnapshots, cache: EpochCache, following: int | None
     ) -> Recovered:
         """Take the damaged bytes out of a segment, then check the rest; nothing counts as cut, so no segment goes."""
+        if self._plain is None:
+            self._plain = find_plain_producers(segment.folder)
         with segment.open() as file:
             runs = find_runs(file, base_offset=segment.base_offset, limit=following)
-            runs = _inside_transactions(file, runs, producers.state.copy())
+            runs = _inside_transactions(file, runs, producers.state.copy(), self._plain)
             end = _end_behind(file, runs[-1].end if runs else 0) if following is None else following
         kept = sum(run.end - run.start for run in runs)
         if kept < segment.size:

@@ -209,7 +209,8 @@ def test_a_batch_outside_of_its_producers_open_transaction_is_left_out_and_told(
     """A broker does not start on it; and what was open before the segment is open in it."""
     outside = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 3}
     for number, roll in enumerate((False, True)):
-        builder = LogBuilder(tmp_path / str(number)).segment(0).batch(2).transaction(3, producer_id=7)
+        builder = LogBuilder(tmp_path / str(number)).segment(0).batch(2).transaction(2, producer_id=7)
+        builder = builder.transaction(1, producer_id=7, base_sequence=2)
         builder = builder.segment(5) if roll else builder
         directory = builder.batch(2, **outside).batch(4).batch(1, **outside).batch(1).write()
         before = batches(directory)
@@ -223,6 +224,23 @@ def test_a_batch_outside_of_its_producers_open_transaction_is_left_out_and_told(
         assert batches(directory) == [batch for batch in before if offsets(batch) not in report.lost]
         loaded = oracle.load(directory)
         assert (loaded["logEnd"], loaded["lastStable"]) == (13, 2)
+
+
+def test_of_a_plain_producers_batches_those_go_that_claim_a_transaction(oracle, tmp_path):
+    """A wrong bit in one batch costs that batch, and not all that the producer wrote behind it."""
+    plain = {"producer_id": 7, "producer_epoch": 0}
+    builder = LogBuilder(tmp_path).segment(0).batch(1, **plain, base_sequence=0).transaction(2, producer_id=7)
+    for sequence in range(3, 9):
+        builder = (builder.segment() if sequence % 3 == 0 else builder).batch(1, **plain, base_sequence=sequence)
+    directory = builder.write()
+    before = batches(directory)
+    with pytest.raises(OracleError, match="InvalidTxnState"):
+        oracle.load(copy(directory, tmp_path / "k" / directory.name))
+    report = kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW).partitions[0]
+    assert report.lost == ((1, 3),)
+    assert batches(directory) == [batch for batch in before if offsets(batch) != (1, 3)]
+    loaded = oracle.load(directory)
+    assert loaded["logEnd"] == loaded["lastStable"] == 9
 
 
 def sound(directory, base, end):
