@@ -23,8 +23,14 @@ _KEY_SIZE: Final = 4
 _VALUE_SIZE: Final = 6
 
 
-def are_markers(table: t.Table, rows: int) -> NDArray[np.bool_]:
-    """Which batches a broker takes for transaction markers, readable or not."""
+def has_markers(table: t.Table, rows: int) -> bool:
+    """Whether any batch is one that a broker takes for a transaction marker, readable or not."""
+    if not np.bitwise_or.reduce(table[t.ATTRIBUTES, :rows]) & t.CONTROL_BIT:  # nearly always, and quick
+        return False
+    return bool(_are_markers(table, rows).any())
+
+
+def _are_markers(table: t.Table, rows: int) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = (table[t.ATTRIBUTES, :rows] & t.CONTROL_BIT != 0) & (table[t.MAGIC, :rows] >= 2)
     return found & (table[t.PRODUCER_ID, :rows] >= 0) & (table[t.COUNT, :rows] > 0)
 
@@ -54,7 +60,9 @@ def unreadable_markers(chunk: Chunk) -> NDArray[np.bool_]:
     apart all at once; only what is odd is read one by one.
     """
     table, rows = chunk.table, chunk.rows
-    found = are_markers(table, rows)
+    if not has_markers(table, rows):
+        return np.zeros(rows, np.bool_)
+    found = _are_markers(table, rows)
     is_packed = table[t.ATTRIBUTES, :rows] & t.CODEC_MASK != 0
     usual = np.flatnonzero(found & ~is_packed & (table[t.SIZE, :rows] == _USUAL_SIZE))
     starts = table[t.POSITION, usual] - chunk.file_position

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kseg.errors import FormatError, IndexFileError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.index.txn import TxnIndex
-from kseg.log.markers import are_markers, unreadable_markers
+from kseg.log.markers import has_markers, unreadable_markers
 from kseg.log.names import FileKind, segment_file_name
 from kseg.log.segment import Segment
 from kseg.log.walk import Chunk, ReadOptions
@@ -167,16 +167,16 @@ class _Walk:
         if not is_plain or not address or not isinstance(file, LocalFile):
             return 0
         buffer, table = np.empty(min(BATCH_BYTES, options.max_batch_bytes), np.uint8), t.new_table(ROWS)
-        position, rows, has_markers = 0, 1, False
+        position, rows, is_marked = 0, 1, False
         while rows and position < file.size:
             end = min(position + CALL_BYTES, file.size)  # so that a signal is not kept waiting
             rows, position, status = read_checked(address, file.fileno(), position, end, buffer, table, 0)
             if rows:
-                has_markers = has_markers or bool(are_markers(table, rows).any())
+                is_marked = is_marked or has_markers(table, rows)
                 self._look_at(table[:, :rows])
             if status < 0:
                 break
-        if has_markers:  # their bytes are gone by now
+        if is_marked:  # their bytes are gone by now
             for chunk in self.segment.walk(file, end=int(position), chunk_bytes=CHUNK_BYTES):
                 self._look_at_markers(chunk, np.zeros(chunk.rows, np.bool_))
         return int(position)
