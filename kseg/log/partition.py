@@ -145,7 +145,22 @@ class Log:
         if visible < self.end_offset:
             late = self._state_from(visible).completed_behind(visible)
             firsts += [first for first in late if first < visible]
-        return max(min([visible, *firsts]), self.start_offset)
+        unstable = min(firsts, default=visible)
+        return min(visible, self._first_batch_offset() if unstable < self.start_offset else unstable)
+
+    def _first_batch_offset(self) -> int:
+        """Where the batch begins that the log starts in, or the first behind: undecided from before the log start.
+
+        As UnifiedLog.maybeIncrementFirstUnstableOffset has it, in the files on disk, so it can be below the log start.
+        """
+        start = self.start_offset
+        if not any(segment.base_offset <= start and segment.tier == "local" for segment in self.segments):
+            return start
+        try:
+            header = self.relisting(lambda: next(self.batches(start), None))
+        except FormatError:  # readers tell the damage; what is undecided begins here in any case
+            return start
+        return start if header is None or header.base_offset is None else header.base_offset
 
     @functools.cached_property
     def _producer_state(self) -> ProducerState:

@@ -118,6 +118,10 @@ class ProducerState:
         slots, known = self._look_up(np.array([producer_id], np.int64))
         return ProducerEntry(*self._producers[:, slots[0]].tolist()) if known[0] else None
 
+    def copy(self) -> ProducerState:
+        """The same producers, to try out what rows would do."""
+        return ProducerState(self.end_offset, self._producers.copy())
+
     def only(self, producer_ids: NDArray[np.int64]) -> ProducerState:
         """A copy that knows no other producers than these, to try out what rows of theirs would do."""
         slots, known = self._look_up(np.unique(producer_ids))

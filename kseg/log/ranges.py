@@ -154,7 +154,8 @@ def visible_end(log: Log, options: SourceOptions) -> int:
     visible = log.end_offset if options.read_past_high_watermark else log.high_watermark
     if options.isolation != "read_committed":
         return visible
-    return log.stable_below(visible) if options.read_past_high_watermark else log.last_stable_offset
+    stable = log.stable_below(visible) if options.read_past_high_watermark else log.last_stable_offset
+    return max(stable, log.start_offset)  # it is below where the log starts inside of an undecided batch
 
 
 def describe_withheld(logs: Sequence[Log], options: SourceOptions) -> str | None:

@@ -78,7 +78,7 @@ def recover(
     def plan(directory: Path, tp: TopicPartition, options: LoadOptions) -> Plan:
         return plan_recovery(directory, tp, options, salvage=salvage, progress=progress)
 
-    job = _Job("recover", plan, config=config, now_ms=now_ms, as_kafka=as_kafka, dry_run=dry_run, strict=not salvage)
+    job = _Job("recover", plan, config=config, now_ms=now_ms, as_kafka=as_kafka, dry_run=dry_run)
     reports = _run_all(found, lambda directory, tp: job.run(directory, tp, check_all=all, notes=notes), progress)
     return RecoveryReport(reports.partitions, dry_run, reports.seconds)
 
@@ -196,7 +196,6 @@ class _Job:
         now_ms: int | None,
         as_kafka: bool,
         dry_run: bool,
-        strict: bool = True,
     ) -> None:
         self._verb = verb
         self._plan = plan
@@ -205,7 +204,6 @@ class _Job:
         self._run = quarantine.new_run()
         self._as_kafka = as_kafka
         self._dry_run = dry_run
-        self._strict = strict
 
     def run(
         self, directory: Path, tp: TopicPartition, *, check_all: bool = False, notes: list[str] | None = None
@@ -241,7 +239,6 @@ class _Job:
             log_start=points[CheckpointKind.LOG_START],
             now_ms=self._now_ms,
             config=self._config,
-            strict=self._strict,
         )
 
     def _apply(self, plan: Plan, session: WriteSession) -> str | None:

@@ -45,8 +45,6 @@ class LoadOptions:
     log_start: int = 0
     now_ms: int = 0
     config: LogConfig = field(default_factory=LogConfig)
-    strict: bool = True
-    """Refuse, as a broker does, a log in which a producer writes outside its open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,7 @@ class Loader:
         self._cache = EpochCache(epochs)
         self._segments: list[LoadedSegment] = []
         self._check = check or self._kafka_check
+        self._is_kafkas = check is None
         self._progress = progress
         self.loaded = Loaded()
 
@@ -202,7 +201,7 @@ class Loader:
 
     def _recover(self, segment: LoadedSegment, before: Sequence[LoadedSegment], following: int | None) -> int:
         """Check one segment behind those `before` it; return how many bytes were cut off."""
-        producers = self._new_producers()
+        producers = self._new_producers(strict=self._is_kafkas)  # else what is before may still be put right
         producers.rebuild(before, self._options.log_start, segment.base_offset, clean=False)
         size = segment.size
         found = self._check(segment, producers, self._cache, following)
@@ -250,7 +249,7 @@ class Loader:
         cut_segment(segment, IndexBuilder(base), b"")
         self._segments = [segment]
 
-    def _new_producers(self) -> ProducerSnapshots:
+    def _new_producers(self, *, strict: bool = True) -> ProducerSnapshots:
         options = self._options
         expiration = options.config.producer_id_expiration_ms
-        return ProducerSnapshots(self._folder, now_ms=options.now_ms, expiration_ms=expiration, strict=options.strict)
+        return ProducerSnapshots(self._folder, now_ms=options.now_ms, expiration_ms=expiration, strict=strict)

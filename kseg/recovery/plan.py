@@ -218,7 +218,7 @@ def _tell_losses(plan: Plan) -> None:
 
 
 def _runs_behind(file: FolderFile, position: int, base: int, next_offset: int) -> list[tuple[int, int]]:
-    runs = list(find_runs(file, base_offset=base, start=position, next_offset=next_offset))
+    runs = find_runs(file, base_offset=base, start=position, next_offset=next_offset)
     return [(next_offset, runs[-1].next_offset)] if runs else []
 
 

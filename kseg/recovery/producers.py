@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kseg.errors import IndexFileError
+from kseg.errors import IndexFileError, LogError
 from kseg.log.files import stray_snapshots
+from kseg.log.markers import check_markers
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.native import table as t
@@ -23,7 +24,8 @@ class ProducerSnapshots:
         self._folder = folder
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
-        self._strict = strict
+        self.strict = strict
+        """Whether what a broker that replays it does not start on is refused."""
         self.state = ProducerState(0)
         self.map_end = 0
         """All records below it are accounted for."""
@@ -34,13 +36,25 @@ class ProducerSnapshots:
         """Whether no producer is known."""
         return not self.state.entries()
 
-    def add(self, table: Table, rows: int, *, first_row: int = 0) -> None:
-        """Replay batches; the map's end does not move."""
-        self.state.add(table, rows, first_row=first_row, strict=self._strict)
+    def add(self, table: Table, rows: int, path: str) -> None:
+        """Replay batches of a log file; the map's end does not move.
 
-    def add_recovered(self, table: Table, rows: int) -> None:
+        Raises:
+            LogError: A broker that replays them does not start, where that is refused.
+        """
+        try:
+            self.state.add(table, rows, strict=self.strict)
+        except LogError as error:
+            raise LogError(
+                f"a broker cannot load this log: {error.message}",
+                path=path,
+                offset=error.offset,
+                hint="recover with --salvage --all to leave the batch out",
+            ) from error
+
+    def add_recovered(self, table: Table, rows: int, path: str) -> None:
         """Replay batches of a segment that is recovered; batches of magic 2 move the map's end."""
-        self.add(table, rows)
+        self.add(table, rows, path)
         newer = np.flatnonzero(table[t.MAGIC, :rows] >= 2)
         if len(newer):
             self.map_end = int(table[t.LAST_OFFSET, newer[-1]]) + 1
@@ -113,7 +127,9 @@ class ProducerSnapshots:
             first = segment.translate(start)
             if first is not None:
                 for chunk in segment.walk(first, end):
-                    self.add(chunk.table, chunk.rows)
+                    if self.strict:
+                        check_markers(chunk, segment.path)
+                    self.add(chunk.table, chunk.rows, segment.path)
 
 
 def between(segments: Sequence[LoadedSegment], start: int, end: int | None = None) -> list[LoadedSegment]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from kseg.errors import FormatError, LogError
 from kseg.index.build import IndexBuilder, Stop
 from kseg.index.epoch import LeaderEpochs
+from kseg.log.markers import check_markers, has_markers
 from kseg.log.names import FileKind
 from kseg.log.segment_scan import scan_segment
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.parallel import walk_checked
 from kseg.recovery.producers import ProducerSnapshots
-from kseg.recovery.segments import LoadedSegment
+from kseg.recovery.segments import LoadedSegment, walk_chunks
 
 
 class OffsetOverflowError(Exception):
@@ -70,17 +71,24 @@ def recover_segment(
     Raises:
         OffsetOverflowError: The segment has to be split.
         OffsetOrderError: The segment cannot be indexed.
+        LogError: A broker cannot load it.
     """
+    is_marked = False
     builder = IndexBuilder(segment.base_offset, interval_bytes)
     producers.state.take_aborted()
 
     def take(table: t.Table, rows: int) -> None:
+        nonlocal is_marked
+        is_marked = is_marked or has_markers(table, rows)
         cache.assign(table, rows)
-        producers.add_recovered(table, rows)
+        producers.add_recovered(table, rows, segment.path)
         progress.advance(int(table[t.SIZE, :rows].sum()))
 
     with segment.open() as file:
         found = scan_segment(walk_checked(file, segment.base_offset), builder, take)
+        if is_marked and producers.strict:
+            for chunk in walk_chunks(file, end=builder.size, check=False):
+                check_markers(chunk, segment.path)
     if found.stop is not Stop.NONE:
         error = OffsetOverflowError if found.stop is Stop.OFFSET_RANGE else OffsetOrderError
         _reset(segment)

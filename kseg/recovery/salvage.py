@@ -1,29 +1,33 @@
 """Go on behind damage: find the runs of sound batches of a segment, and make a segment of them.
 
-A batch is sound if its checksum fits and its offsets rise. A base offset is not under the checksum: where offsets fall
-back, either the batch before has one that is too high, or this one has one that is too low. If this one fits behind the
-last but one, the batch before is the odd one. A transaction marker that cannot be read is damage too: no broker starts
-on it.
+A batch is sound if its checksum fits and its offsets lie in its segment, between its name and that of the next one. A
+transaction marker that cannot be read is damage too, and a batch outside of its producer's open transaction
+(`outsiders`): no broker starts on them. Of sound batches whose offsets contradict each other, as many stay as have
+rising ones (`rising`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kseg.errors import FormatError
+from kseg.log.markers import unreadable_markers
 from kseg.log.names import MAX_OFFSET
+from kseg.log.producers import ProducerState
 from kseg.log.sound import claimed_offsets, find_batch, frame, is_sound
-from kseg.log.walk import Chunk
+from kseg.log.walk import Chunk, batch_offsets
 from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, FolderFile, Piece
 from kseg.recovery.loader import Cut
-from kseg.recovery.markers import unreadable_markers
+from kseg.recovery.outsiders import find_outsiders, find_plain_producers
 from kseg.recovery.producers import ProducerSnapshots
 from kseg.recovery.recover_segment import EpochCache, Recovered, recover_segment
+from kseg.recovery.rising import find_rising
 from kseg.recovery.segments import OPTIONS, LoadedSegment, walk_chunks
 
 
@@ -39,61 +43,120 @@ class Run:
 
 def find_runs(
     file: FolderFile, *, base_offset: int, start: int = 0, next_offset: int | None = None, limit: int | None = None
-) -> Iterator[Run]:
+) -> list[Run]:
     """The runs of sound batches from byte `start` on, where a batch may begin.
 
     Args:
         next_offset: Below it no sound batch is; by default the base offset.
         limit: At or above it neither: where the next segment begins.
     """
-    position: int | None = start
     floor = base_offset if next_offset is None else next_offset
+    runs: list[Run] = []
+    lowest: int | None = floor  # of a batch that is searched for; None where offsets before it may be false
+    position: int | None = start
     while position is not None and position < file.size:
-        run, resume = _run_from(file, position, floor, MAX_OFFSET if limit is None else limit)
-        if run.end > run.start:
-            yield run
-            floor = run.next_offset
-        position = resume
-        if position is None:
-            position = find_batch(
-                file, OPTIONS, max(run.end, run.start + 1), base_offset=base_offset, next_offset=floor
-            )
+        walk = _Walk(position, floor, MAX_OFFSET if limit is None else limit)
+        walk.follow(file)
+        runs += walk.runs
+        lowest = None if lowest is None else max(lowest, walk.next_offset)
+        behind = max(walk.end, position + 1)
+        position = None
+        if lowest is not None:
+            position = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=lowest)
+        if position is None and (lowest is None or lowest > floor):
+            position = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=floor)
+            lowest = lowest if position is None else None
+    rising = all(one.next_offset <= two.first_offset for one, two in itertools.pairwise(runs))
+    return runs if rising else _rising_runs(file, runs)
 
 
-def _run_from(file: FolderFile, start: int, floor: int, limit: int) -> tuple[Run, int | None]:
-    """The run that begins at `start`, and where the next one does if that is known."""
-    first, last, before_last = floor, floor - 1, floor - 1
-    end = last_start = start
-    try:
-        for chunk in walk_chunks(file, start=start, check=True):
-            firsts, lasts = _offsets(chunk)
-            before = np.append(last, lasts[:-1])
-            unreadable = unreadable_markers(chunk)
-            wrong = (firsts <= before) | (lasts < firsts) | (lasts >= limit) | unreadable
-            rows = int(wrong.argmax()) if wrong.any() else chunk.rows
-            if rows:
-                first = int(firsts[0]) if end == start else first
-                before_last = int(lasts[rows - 2]) if rows > 1 else last
-                last, last_start = int(lasts[rows - 1]), int(chunk.table[t.POSITION, rows - 1])
-                end = last_start + int(chunk.table[t.SIZE, rows - 1])
-            if rows == chunk.rows:
-                continue
-            if unreadable[rows]:
-                behind = int(chunk.table[t.POSITION, rows] + chunk.table[t.SIZE, rows])
-                return Run(start, end, first, last + 1), behind
-            fits = before_last < firsts[rows] <= lasts[rows] < limit
-            if fits and end > start:  # the batch before is the odd one
-                return Run(start, last_start, first, before_last + 1), end
-            break
-    except FormatError:
-        pass  # what is behind is searched for
-    return Run(start, end, first, last + 1), None
+class _Walk:
+    """Sound batches that follow each other without damage, from a position on.
+
+    Attributes:
+        runs: Those with rising offsets; a batch that is left out, or offsets that fall back, end one.
+        end: Behind the last batch, whether it was left out or not.
+        next_offset: Behind the highest offset of the runs.
+    """
+
+    def __init__(self, start: int, floor: int, limit: int) -> None:
+        self._floor, self._limit = floor, limit
+        self.runs: list[Run] = []
+        self.end = start
+        self.next_offset = floor
+
+    def follow(self, file: FolderFile) -> None:
+        """Walk to the end of the file or to damage."""
+        try:
+            for chunk in walk_chunks(file, start=self.end, check=True):
+                self._take(chunk)
+        except FormatError:
+            pass  # what is behind is searched for
+
+    def _take(self, chunk: Chunk) -> None:
+        firsts, lasts = batch_offsets(chunk)
+        positions = chunk.table[t.POSITION, : chunk.rows]
+        ends = positions + chunk.table[t.SIZE, : chunk.rows]
+        fits = (firsts >= self._floor) & (lasts >= firsts) & (lasts < self._limit) & ~unreadable_markers(chunk)
+        breaks = np.flatnonzero((firsts[1:] <= lasts[:-1]) | (fits[1:] != fits[:-1])) + 1
+        for first, last in itertools.pairwise([0, *breaks.tolist(), chunk.rows]):
+            if fits[first]:
+                run = Run(int(positions[first]), int(ends[last - 1]), int(firsts[first]), int(lasts[last - 1]) + 1)
+                self._append(run)
+        self.end = int(ends[-1])
+
+    def _append(self, run: Run) -> None:
+        before = self.runs[-1] if self.runs else None
+        if before is not None and before.end == run.start and before.next_offset <= run.first_offset:
+            self.runs[-1] = Run(before.start, run.end, before.first_offset, run.next_offset)
+        else:
+            self.runs.append(run)
+        self.next_offset = max(self.next_offset, run.next_offset)
 
 
-def _offsets(chunk: Chunk) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
-    lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
-    bases = chunk.table[t.BASE_OFFSET, : chunk.rows]
-    return np.where((bases < 0) & (chunk.table[t.MAGIC, : chunk.rows] < 2), lasts, bases), lasts
+def _rising_runs(file: FolderFile, runs: list[Run]) -> list[Run]:
+    """What stays of runs that contradict each other."""
+    batches = _batches_of(file, runs)
+    _, _, firsts, lasts, counts = batches
+    return _joined(batches, np.flatnonzero(find_rising(firsts, lasts, counts == lasts - firsts + 1)))
+
+
+def _inside_transactions(
+    file: FolderFile, runs: list[Run], state: ProducerState, plain: NDArray[np.int64]
+) -> list[Run]:
+    """What stays without the batches that producers wrote outside of their open transactions."""
+    outside: list[int] = []
+    for run in runs:
+        for chunk in walk_chunks(file, start=run.start, end=run.end, check=False):
+            found, state = find_outsiders(chunk, state, plain)
+            outside += found
+    if not outside:
+        return runs
+    batches = _batches_of(file, runs)
+    return _joined(batches, np.flatnonzero(~np.isin(batches[0], outside)))
+
+
+def _batches_of(file: FolderFile, runs: list[Run]) -> NDArray[np.int64]:
+    """Where the batches of runs begin and end, their first and last offsets, and how many records they have."""
+    columns: list[NDArray[np.int64]] = []
+    for run in runs:
+        for chunk in walk_chunks(file, start=run.start, end=run.end, check=False):
+            firsts, lasts = batch_offsets(chunk)
+            rows = chunk.table[:, : chunk.rows]
+            columns.append(np.stack([rows[t.POSITION], rows[t.POSITION] + rows[t.SIZE], firsts, lasts, rows[t.COUNT]]))
+    return np.concatenate(columns, axis=1)
+
+
+def _joined(batches: NDArray[np.int64], kept: NDArray[np.int64]) -> list[Run]:
+    """The runs that batches make of which only some stay."""
+    if not len(kept):
+        return []
+    positions, ends, firsts, lasts, _ = batches
+    breaks = np.flatnonzero(positions[kept[1:]] != ends[kept[:-1]]) + 1
+    return [
+        Run(int(positions[rows[0]]), int(ends[rows[-1]]), int(firsts[rows[0]]), int(lasts[rows[-1]]) + 1)
+        for rows in np.split(kept, breaks)
+    ]
 
 
 class Salvager:
@@ -102,6 +165,7 @@ class Salvager:
     def __init__(self, interval_bytes: int, progress: Progress = SILENT) -> None:
         self._interval_bytes = interval_bytes
         self._progress = progress
+        self._plain: NDArray[np.int64] | None = None
         self.rewritten: list[int] = []
         self.cuts: list[Cut] = []
         self.lost: list[tuple[int, int]] = []
@@ -110,8 +174,11 @@ class Salvager:
         self, segment: LoadedSegment, producers: ProducerSnapshots, cache: EpochCache, following: int | None
     ) -> Recovered:
         """Take the damaged bytes out of a segment, then check the rest; nothing counts as cut, so no segment goes."""
+        if self._plain is None:
+            self._plain = find_plain_producers(segment.folder)
         with segment.open() as file:
-            runs = list(find_runs(file, base_offset=segment.base_offset, limit=following))
+            runs = find_runs(file, base_offset=segment.base_offset, limit=following)
+            runs = _inside_transactions(file, runs, producers.state.copy(), self._plain)
             end = _end_behind(file, runs[-1].end if runs else 0) if following is None else following
         kept = sum(run.end - run.start for run in runs)
         if kept < segment.size:

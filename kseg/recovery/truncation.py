@@ -95,9 +95,7 @@ def _start_anew(plan: Plan, target: int) -> None:
 
 def _cut_back(plan: Plan, options: LoadOptions, target: int) -> None:
     folder, loaded = plan.folder, plan.loaded
-    state = ProducerSnapshots(
-        folder, now_ms=options.now_ms, expiration_ms=options.config.producer_id_expiration_ms, strict=options.strict
-    )
+    state = ProducerSnapshots(folder, now_ms=options.now_ms, expiration_ms=options.config.producer_id_expiration_ms)
     segments = [LoadedSegment(folder, base) for base in folder.bases()]
     state.rebuild(segments, loaded.log_start, loaded.log_end, clean=False)  # as it is in a broker that has loaded it
     _drop(plan, [segment.base_offset for segment in segments if segment.base_offset > target])

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import KsegError, OptionError
-from kseg.log.partition import Log
+from kseg.errors import FormatError, KsegError, OptionError
+from kseg.log.partition import Log, OnCorrupt
 from kseg.native import table as t
 from kseg.progress import Progress
 from kseg.runner import run_tasks
@@ -86,6 +86,7 @@ def compare_copies(
 
 def _plan(log: Log, other: Log) -> tuple[list[CompareTask], list[Finding]]:
     findings = Findings()
+    log = _past_own_damage(log)
     try:
         ours, theirs = (log.start_offset, log.end_offset), (other.start_offset, other.end_offset)
     except OptionError:  # such as a key that was not given
@@ -121,9 +122,26 @@ def _first_of_each(tasks: list[CompareTask], results: Sequence[list[Finding] | K
     return list(found.values())
 
 
+def _past_own_damage(log: Log) -> Log:
+    try:
+        _ = log.end_offset
+    except FormatError:  # it was told; where the log ends behind it is wanted all the same
+        return log.past_damage
+    return log
+
+
 def compare_range(task: CompareTask) -> list[Finding]:
-    """Compare one range; gives the first difference of each kind."""
+    """Compare one range; gives the first difference of each kind. What damage has taken from our own log is one."""
     ours, theirs = task.ours.open(), task.theirs.open()
+    try:
+        return _compare(ours, theirs, task)
+    except FormatError as error:
+        if error.path is None or not error.path.startswith(ours.directory.rstrip("/") + "/"):
+            raise
+    return _compare(ours.past_damage, theirs, task)
+
+
+def _compare(ours: Log, theirs: Log, task: CompareTask) -> list[Finding]:
     a, b = _headers(ours, task, check=False), _headers(theirs, task, check=True)
     findings = Findings()
     told: set[str] = set()
@@ -248,7 +266,8 @@ class _Records:
     """Records of a range, taken from the front in pieces of any length."""
 
     def __init__(self, log: Log, start: int, end: int) -> None:
-        self._batches = log.read(start, end, columns=COLUMNS, read_past_high_watermark=True)
+        on_corrupt: OnCorrupt = "skip" if log.options.skip_damage else "raise"
+        self._batches = log.read(start, end, columns=COLUMNS, read_past_high_watermark=True, on_corrupt=on_corrupt)
         self._held: pa.RecordBatch | None = None
 
     def peek(self) -> pa.RecordBatch | None:

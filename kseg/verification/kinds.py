@@ -62,7 +62,11 @@ KINDS: Final[dict[str, Kind]] = {
         "Retention and lookups by time may go wrong for it.",
     ),
     "KS110": Kind(_DAMAGE, "A batch's leader epoch is impossible.", _LOOK),
-    "KS111": Kind(_DAMAGE, "A control batch whose record cannot be understood: a broker fails on it.", _LOOK),
+    "KS111": Kind(
+        _DAMAGE,
+        "A control batch whose record cannot be understood: a broker fails on it.",
+        "Fetch the partition from a replica, or leave the batch out ('kseg recover --salvage --all').",
+    ),
     "KS112": Kind(_WARNING, "A batch's producer id, epoch and sequence contradict each other.", _LOOK),
     "KS113": Kind(_DAMAGE, "So much of a segment is damaged that the rest was not looked at.", _RECOVER),
     "KS114": Kind(
@@ -159,13 +163,13 @@ KINDS: Final[dict[str, Kind]] = {
     "KS408": Kind(
         _DAMAGE,
         "A producer wrote outside of its open transaction: a broker refuses to load such a log.",
-        "Fetch the partition from a replica, or truncate before it ('kseg truncate').",
+        "Fetch the partition from a replica, or leave the batch out ('kseg recover --salvage --all').",
     ),
     "KS409": Kind(
         _WARNING,
         "A transaction hangs: it is open, and its coordinator does not know of it. It holds read_committed readers "
         "and compaction back.",
-        "Abort it with kafka-transactions.sh abort, or 'kseg transactions' on a stopped cluster.",
+        "Abort it with kafka-transactions.sh abort.",
     ),
     "KS410": Kind(_INFO, "A transaction is open at the end of the log.", "Nothing, unless it stays open."),
     "KS411": Kind(

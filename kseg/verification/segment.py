@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kseg.errors import FormatError, IndexFileError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.index.txn import TxnIndex
+from kseg.log.markers import has_markers, unreadable_markers
 from kseg.log.names import FileKind, segment_file_name
 from kseg.log.segment import Segment
 from kseg.log.walk import Chunk, ReadOptions
@@ -166,14 +167,18 @@ class _Walk:
         if not is_plain or not address or not isinstance(file, LocalFile):
             return 0
         buffer, table = np.empty(min(BATCH_BYTES, options.max_batch_bytes), np.uint8), t.new_table(ROWS)
-        position, rows = 0, 1
+        position, rows, is_marked = 0, 1, False
         while rows and position < file.size:
             end = min(position + CALL_BYTES, file.size)  # so that a signal is not kept waiting
             rows, position, status = read_checked(address, file.fileno(), position, end, buffer, table, 0)
             if rows:
+                is_marked = is_marked or has_markers(table, rows)
                 self._look_at(table[:, :rows])
             if status < 0:
                 break
+        if is_marked:  # their bytes are gone by now
+            for chunk in self.segment.walk(file, end=int(position), chunk_bytes=CHUNK_BYTES):
+                self._look_at_markers(chunk, np.zeros(chunk.rows, np.bool_))
         return int(position)
 
     def _walk(self, file: RandomFile) -> int:
@@ -216,8 +221,18 @@ class _Walk:
             self.result.batches += int(skip.sum())
             table = np.ascontiguousarray(table[:, ~skip])
         self._look_at(table)
+        self._look_at_markers(chunk, skip)
         if self.records is not None:
             self.records.add(chunk, skip)
+
+    def _look_at_markers(self, chunk: Chunk, skip: NDArray[np.bool_]) -> None:
+        """Tell markers that have a type, but that a broker cannot read; those without one are told by their flag."""
+        rows = np.flatnonzero(unreadable_markers(chunk) & ~skip & (chunk.table[t.MARKER_TYPE, : chunk.rows] >= 0))
+        for i, row in enumerate(rows[:MOST_OF_A_KIND].tolist()):
+            more = max(len(rows) - MOST_OF_A_KIND, 0) if not i else 0
+            position, offset = int(chunk.table[t.POSITION, row]), offset_shown(chunk.table, row)
+            detail = "the transaction marker cannot be read"
+            self.findings.add("KS111", self.segment.path, detail, position=position, offset=offset, more=more)
 
     def _look_at(self, sound: t.Table) -> None:
         """Look at rows whose checksums are right."""

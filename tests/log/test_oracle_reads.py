@@ -166,3 +166,23 @@ def test_committed_rows_are_those_that_the_markers_tell(oracle, tmp_path, seed):
         first = rng.randrange(end)
         some = plain_rows(log.read(first, first + 40, isolation="read_committed"))
         assert [row[0] for row in some] == [offset for offset in expected if first <= offset < first + 40]
+
+
+def test_what_is_undecided_from_before_the_log_start_begins_with_the_batch_there(oracle, tmp_path):
+    """The last stable offset of a log that starts inside a batch, in a hole or at a batch: not the log start itself."""
+    source = tmp_path / "random-0"
+    state = oracle.gen(source, 0, 40, roll=0.15, txn=0.9, gap=0.3)
+    starts = random.Random(1).sample(range(state["lastStable"], state["logEnd"] + 1), counts(15))
+    kinds = set()
+    for start in sorted({*starts, state["lastStable"] + 1, state["logEnd"]}):
+        place = tmp_path / str(start)
+        directory = place / "ours" / source.name
+        shutil.copytree(source, directory)
+        (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nrandom 0 {start}\n")
+        shutil.copytree(source, place / "kafkas" / source.name)
+        loaded = oracle.load(place / "kafkas" / source.name, logStart=start, clean=True)
+        log = kseg.open_log(directory)
+        assert (log.start_offset, log.last_stable_offset) == (start, loaded["lastStable"])
+        kinds.add((log.last_stable_offset > start) - (log.last_stable_offset < start))
+        assert plain_rows(log.read(isolation="read_committed")) == []
+    assert kinds == {-1, 0, 1}

@@ -119,3 +119,21 @@ def test_a_damaged_copy(copies):
     data[-1] ^= 1
     file.write_bytes(data)
     assert [code for code, _ in differences(ours, theirs)] == ["KS907"]
+
+
+@pytest.mark.parametrize("place", [8, 16, -1], ids=["length", "magic", "record"])
+@pytest.mark.parametrize("segment", [0, -1])
+def test_what_damage_has_taken_from_this_log_is_in_the_copy(copies, segment, place):
+    """The copy is sound, and nobody is told to verify it."""
+    ours, theirs = copies
+    file = sorted(ours.glob("*.log"))[segment]
+    data = bytearray(file.read_bytes())
+    position, size = batch_places(file)[1]
+    data[position + (place if place >= 0 else size - 1)] ^= 0x40
+    file.write_bytes(data)
+    offset = int.from_bytes(data[position : position + 8], "big")
+    if place >= 0:  # else the headers of both are the same, and that its checksum is wrong is told without the copy
+        assert differences(ours, theirs) == [("KS902", offset)]
+    else:
+        assert differences(ours, theirs) == []
+    assert [code for code, _ in differences(theirs, ours)] == ["KS907"]
