@@ -115,8 +115,7 @@ def _pieces(file: RandomFile) -> Iterator[bytes]:
 
 def _write(path: Path, pieces: Iterator[bytes] | Sequence[bytes]) -> None:
     with durable.closing(durable.create(path, exclusive=False), path) as fd:
-        for piece in pieces:
-            durable.write_all(fd, piece, path)
+        durable.write_pieces(fd, pieces, path)
         durable.fsync_file(fd)
 
 
