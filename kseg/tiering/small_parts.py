@@ -60,6 +60,11 @@ class EpochRuns:
             elif epoch >= 0:
                 self.runs.append((epoch, int(table[t.BASE_OFFSET, start]), last))
 
+    def join(self, behind: EpochRuns) -> None:
+        """Take what batches behind these have."""
+        self.runs += behind.runs
+        self._has_legacy |= behind._has_legacy
+
     def wrong(self, epochs: LeaderEpochs, end_offset: int, path: str) -> IndexFileError | None:
         """What is wrong with a checkpoint of all epochs up to `end_offset`."""
         latest = epochs.latest

@@ -147,14 +147,20 @@ def test_deep_reads_see_an_index_of_another_segment(tmp_path, tier, suffix):
         (PlainPart.LEADER_EPOCHS, lambda _: b"0\n0\n", "is empty, and batches have leader epochs up to 0"),
     ],
 )
-def test_deep_reads_see_small_parts_that_are_sound_and_not_the_segments_own(tmp_path, tier, layout, part, made, said):
-    run(make_cluster(tmp_path / "data", per_segment=4000, batch_records=10), tier, layout=layout)
-    assert checked(tier, deep=True).findings == ()
+def test_deep_reads_see_small_parts_that_are_sound_and_not_the_segments_own(
+    indexed_tiers, tier, layout, part, made, said
+):
+    shutil.copytree(indexed_tiers / layout, tier)
     change_part(tier, 4000, part, made({base: read_part(tier, base, part) for base in (0, 8000)}))
     found = checked(tier, deep=True)
     assert kinds(found) == [("damage", 4000)]
     assert part.value in found.findings[0].text
     assert said in found.findings[0].text
+
+
+@LAYOUTS
+def test_deep_reads_find_nothing_wrong_with_parts_of_many_entries(indexed_tiers, layout):
+    assert checked(indexed_tiers / layout, deep=True).findings == ()
 
 
 def test_deep_reads_see_epochs_of_the_segment_before(tmp_path, tier):

@@ -15,9 +15,11 @@ from kseg.offsets import OffsetEntry
 from kseg.offsets.entries import format_entries
 from kseg.storage import LocalStore
 from kseg.tiering import restore
+from kseg.tiering.layout import PlainPart
 from kseg.types import TopicPartition
 from tests.faults.disk import each_fault
 from tests.log.written import bases, names, numbered
+from tests.tiering.changed import change_part, read_part
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
 
 
@@ -34,6 +36,62 @@ def tier(tmp_path, folder):
 
 def errors(report):
     return [found.error for found in report.partitions if found.error]
+
+
+WRONG = {
+    "emptied": lambda tier, part: b"",
+    "gone": lambda tier, part: None,
+    "older": lambda tier, part: read_part(tier, 0, part),
+    "newer": lambda tier, part: read_part(tier, 8000, part),
+    "cut off": lambda tier, part: read_part(tier, 4000, part)[:-3],
+}
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        *((PlainPart.TXN_INDEX, how) for how in WRONG),
+        *(
+            (part, how)
+            for part in (PlainPart.OFFSET_INDEX, PlainPart.SNAPSHOT)
+            for how in ("emptied", "older", "newer")
+        ),
+        (PlainPart.TIME_INDEX, "cut off"),
+        (PlainPart.LEADER_EPOCHS, "newer"),
+    ],
+)
+def test_parts_that_do_not_fit_the_batches_are_rebuilt(tmp_path, indexed_tiers, layout, part, how):
+    """What a broker would trust: aborted transactions, positions, producers."""
+    tier, right = tmp_path / "tier", indexed_tiers / f"{layout}-restored"
+    shutil.copytree(indexed_tiers / layout, tier)
+    if not right.exists():
+        restore(str(tier), right)
+    change_part(tier, 4000, part, WRONG[how](tier, part))
+    report = restore(str(tier), tmp_path / "new")
+    assert errors(report) == []
+    told = [(segment.base_offset, text) for segment in report.partitions[0].segments for text in segment.rebuilt]
+    if part is PlainPart.LEADER_EPOCHS:  # only the last one's are placed
+        assert told == []
+    else:
+        assert [base for base, _ in told] == [4000]
+        assert part.value in told[0][1]
+        assert f"rebuilt: {told[0][1]}" in report.lines()
+    assert files_of(tmp_path / "new" / "a-0") == files_of(right / "a-0")
+
+
+@pytest.mark.parametrize("data", [b"0\n1\n9 0\n", b"0\n0\n", b"nothing"])
+def test_leader_epochs_that_do_not_fit_the_batches_are_rebuilt(tmp_path, folder, data):
+    run(folder, tmp_path / "tier")
+    restore(str(tmp_path / "tier"), tmp_path / "right")
+    change_part(tmp_path / "tier", 20, PlainPart.LEADER_EPOCHS, data)
+    report = restore(str(tmp_path / "tier"), tmp_path / "new")
+    assert "leader_epoch_checkpoint" in report.partitions[0].rebuilt_epochs
+    assert files_of(tmp_path / "new" / "a-0") == files_of(tmp_path / "right" / "a-0")
+
+
+def files_of(partition):
+    return {path.name: path.read_bytes() for path in partition.iterdir() if path.is_file()}
 
 
 def test_another_topics_directory_is_refused(tmp_path, tier):
