@@ -52,6 +52,12 @@ def segments_in_range(
     if not chosen:
         raise OffsetOutOfRangeError(f"no segment of {where} holds these offsets")
     for before, after in itertools.pairwise(chosen):
+        if before.next_offset is not None and before.next_offset > after.start_offset:
+            raise LogError(
+                f"{where}: segments at {before.start_offset} and {after.start_offset} overlap, each with offsets that "
+                "no other has",
+                hint="restore a range that needs only one of them",
+            )
         if before.next_offset is not None and before.next_offset != after.start_offset:
             raise LogError(
                 f"{where}: after offset {before.next_offset - 1} the next segment in the tier begins at "

@@ -19,6 +19,7 @@ from kseg.tiering.layout import PlainPart
 from kseg.types import TopicPartition
 from tests.faults.disk import each_fault
 from tests.log.written import bases, names, numbered
+from tests.reference.rows import records_of
 from tests.tiering.changed import change_part, read_part
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
 
@@ -92,6 +93,44 @@ def test_leader_epochs_that_do_not_fit_the_batches_are_rebuilt(tmp_path, folder,
 
 def files_of(partition):
     return {path.name: path.read_bytes() for path in partition.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(
+    ("cuts", "back"),
+    [
+        ([0, 20, 30], [0, 20]),  # one upload of what two others have
+        ([0, 5, 15, 30], [0, 10, 20]),
+        ([0, 10, 25, 30], [0, 10, 25]),
+        ([5, 30], [0, 10, 20]),
+        ([15, 30], [0, 10, 20]),
+    ],
+)
+def test_uploads_with_other_bounds_are_restored_once(tmp_path, folder, layout, cuts, back):
+    """As two leaders leave them whose segments differ. Nobody tells where those of `plain` end but their batches."""
+    whole = [row for row in rows(folder / "a-0") if row.offset < 30]
+    cut_anew(folder / "a-0", tmp_path / "twin" / "a-0", cuts)
+    for data in (folder, tmp_path / "twin"):
+        assert not run(data, tmp_path / data.name / "tier", layout=layout, archive=True).partitions[0].error
+        shutil.copytree(tmp_path / data.name / "tier", tmp_path / "tier", dirs_exist_ok=True)
+    assert records_of(kseg.open_dir(tmp_path / "tier")["a", 0].read()) == whole
+    assert errors(restore(str(tmp_path / "tier"), tmp_path / "new")) == []
+    assert rows(tmp_path / "new" / "a-0") == whole
+    assert bases(tmp_path / "new" / "a-0") == back
+
+
+def cut_anew(partition, target, cuts):
+    """The same log from the first cut on, in other segments, without its indexes and snapshots."""
+    target.mkdir(parents=True)
+    for name in ("partition.metadata", "leader-epoch-checkpoint"):
+        shutil.copy(partition / name, target)
+    data = b"".join(path.read_bytes() for path in sorted(partition.glob("*.log")))
+    for batch in kseg.open_log(partition).batches():
+        if batch.base_offset >= cuts[0]:
+            base = max(cut for cut in cuts if cut <= batch.base_offset)
+            with (target / f"{base:020d}.log").open("ab") as file:
+                file.write(data[: batch.size])
+        data = data[batch.size :]
 
 
 def test_another_topics_directory_is_refused(tmp_path, tier):
