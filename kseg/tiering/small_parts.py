@@ -35,6 +35,8 @@ SMALL_PARTS: Final = (
 UNINDEXED_BYTES: Final = 16 << 20
 """Far more than any broker leaves between two entries; old ones make one for all batches that came together."""
 UNINDEXED_AT_ALL_BYTES: Final = 2 << 20
+UNINDEXED_TIMED_BYTES: Final = 64 << 10
+"""The same where the time index has more than the one entry that every segment gets and one of a broker's stop."""
 MORE_TIMES: Final = 16
 """Time entries that have no offset entry beside them: one for each time that a broker was stopped, and the last."""
 
@@ -158,8 +160,10 @@ class SmallParts:
         """What shows that entries were lost: such an index does not mislead, but lets a broker read all behind it."""
         entries, times = len(self._offsets), len(self._times)
         bare = self._last_start - (int(self._offsets.positions[-1]) if entries else 0)
-        text = None
-        if bare > (UNINDEXED_BYTES if entries else UNINDEXED_AT_ALL_BYTES):
+        text, most = None, UNINDEXED_BYTES
+        if not entries:
+            most = UNINDEXED_TIMED_BYTES if times > 2 else UNINDEXED_AT_ALL_BYTES
+        if bare > most:
             text = f"has no entry for the last {bare} bytes before the last batch"
         elif times > entries + MORE_TIMES:
             text = f"has {entries} entries, and the time index {times}"

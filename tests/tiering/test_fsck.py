@@ -139,7 +139,8 @@ def test_deep_reads_see_an_index_of_another_segment(tmp_path, tier, suffix):
             "producer 6 aborted a transaction that began at 4000, and it is not there",
         ),
         (PlainPart.TXN_INDEX, lambda _: None, "producer 6 aborted a transaction that began at 4000, and it is not th"),
-        (PlainPart.OFFSET_INDEX, lambda _: b"", "has 0 entries, and the time index"),
+        (PlainPart.OFFSET_INDEX, lambda _: b"", "has no entry for the last"),
+        (PlainPart.OFFSET_INDEX, lambda parts: parts[4000][:8], "has 1 entries, and the time index"),
         (PlainPart.SNAPSHOT, lambda parts: parts[0], "the newest batch of producer 6 ends at 3993, in the segment at"),
         (PlainPart.SNAPSHOT, lambda parts: parts[8000], "producer 6 is there with offset 11993, and the segment ends"),
         (PlainPart.LEADER_EPOCHS, lambda parts: parts[8000], "epoch 1 begins at 8000, and the segment ends at 8000"),
@@ -151,7 +152,7 @@ def test_deep_reads_see_small_parts_that_are_sound_and_not_the_segments_own(
     indexed_tiers, tier, layout, part, made, said
 ):
     shutil.copytree(indexed_tiers / layout, tier)
-    change_part(tier, 4000, part, made({base: read_part(tier, base, part) for base in (0, 8000)}))
+    change_part(tier, 4000, part, made({base: read_part(tier, base, part) for base in (0, 4000, 8000)}))
     found = checked(tier, deep=True)
     assert kinds(found) == [("damage", 4000)]
     assert part.value in found.findings[0].text
