@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ PathLike = str | os.PathLike[str]
 Readable = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 TEMPORARY_SUFFIX = ".tmp"
+WRITE_BACK_BYTES: Final = 8 << 20
 _FILE_MODE = 0o666  # the umask decides, as it does for a broker
 
 
@@ -84,6 +86,22 @@ def write_all(fd: int, data: Readable, path: PathLike = "") -> None:
     with storage_errors(path):
         while rest.nbytes:
             rest = rest[os.write(fd, rest) :]
+
+
+def write_pieces(fd: int, pieces: Iterable[Readable], path: PathLike = "") -> None:
+    """Write pieces one after the other into a new file, to be fsynced by the caller.
+
+    The kernel is told to write out what is there while more comes, so that the fsync has little left to wait for.
+    """
+    written = begun = 0
+    for piece in pieces:
+        write_all(fd, piece, path)
+        written += _byte_view(piece).nbytes
+        if written - begun >= WRITE_BACK_BYTES:
+            end = written - written % WRITE_BACK_BYTES  # the page that is being filled would be written twice
+            with contextlib.suppress(OSError, AttributeError):  # where the advice is not known it is not needed either
+                os.posix_fadvise(fd, begun, end - begun, os.POSIX_FADV_DONTNEED)  # dirty pages stay, and are written
+            begun = end
 
 
 def write_at(fd: int, position: int, data: Readable, path: PathLike = "") -> None:

@@ -77,18 +77,23 @@ def _decompress(data: bytes | memoryview, size: int) -> bytes:
         raise CorruptRecordError(f"a compressed chunk cannot be read: {error}") from None
 
 
-def iter_chunks(file: RandomFile, chunk_size: int, end: int | None = None) -> Iterator[memoryview]:
-    """The bytes of a file up to `end`, cut into chunks; all in the same memory, one after the other."""
+def iter_chunks(pieces: Iterable[bytes | bytearray | memoryview], chunk_size: int, size: int) -> Iterator[memoryview]:
+    """The `size` bytes that come in pieces, cut into chunks; all in the same memory, one after the other."""
     if not 1 <= chunk_size <= MAX_CHUNK_SIZE:
         raise OptionError(f"the chunk size must be from 1 to {MAX_CHUNK_SIZE}, got {chunk_size}")
-    end = file.size if end is None else end
-    room = np.empty(min(chunk_size, end), np.uint8).data
-    for position in range(0, end, chunk_size):
-        chunk = room[: min(chunk_size, end - position)]
-        got = file.read_into(position, chunk)
-        if got != len(chunk):
-            raise TruncatedError("the file became shorter while it was read", path=file.path, position=position + got)
-        yield chunk
+    room = np.empty(max(min(chunk_size, size), 1), np.uint8).data
+    held = 0
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest.nbytes:
+            taken = min(len(room) - held, rest.nbytes)
+            room[held : held + taken] = rest[:taken]
+            rest, held = rest[taken:], held + taken
+            if held == len(room):
+                yield room
+                held = 0
+    if held:
+        yield room[:held]
 
 
 def store_chunks(chunks: Iterable[bytes | memoryview], transform: Transform) -> Iterator[bytes]:

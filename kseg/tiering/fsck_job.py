@@ -17,7 +17,7 @@ from kseg.settings.source import SettingsSource
 from kseg.storage import open_store
 from kseg.tiering.cleaned import NAME as CLEANED
 from kseg.tiering.crypto import KeyRing
-from kseg.tiering.fsck_checks import SegmentCheck, check_segment
+from kseg.tiering.fsck_checks import SegmentCheck, check_segment, neighbours
 from kseg.tiering.fsck_report import Finding, FsckReport, Kind
 from kseg.tiering.layout import COMMIT_PARTS, ChunkedPart, kept_manifest
 from kseg.tiering.listing import RemoteObjects, group_objects, read_mark
@@ -123,7 +123,10 @@ def fsck(
     ]
     complete = [group for group in groups if not group.missing]
     ring = KeyRing(keys, allow_shared=allow_shared_keys)
-    checks = [SegmentCheck(remote, group, ring, deep, tier.retry) for group in complete]
+    checks = [
+        SegmentCheck(remote, group, ring, deep, tier.retry, before, behind)
+        for group, (before, behind) in zip(complete, neighbours(complete), strict=True)
+    ]
     progress.begin("fsck", sum(group.bytes for group in complete))
     try:
         weights = [group.bytes for group in complete]

@@ -7,7 +7,8 @@ publish what a writer that died had sent so far.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,6 +52,21 @@ class Digest:
         return Digest(self.size + len(piece), int(crc32c.crc32c(piece, self.crc)))
 
 
+class Tally:
+    """Pieces whose digest is known once all were taken."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self.digest = Digest()
+
+    def __call__(self) -> Iterator[bytes | bytearray | memoryview]:
+        """See Pieces; the digest begins anew."""
+        self.digest = Digest()
+        for piece in self._pieces():
+            self.digest = self.digest.add(piece)
+            yield piece
+
+
 class TierObjects:
     """The objects below one root; picklable by its address (`open_tier`)."""
 
@@ -81,50 +97,81 @@ class TierObjects:
         """A key as the store's own path."""
         return self.store.join(self.root, *key.split("/"))
 
-    def put(self, key: str, pieces: Pieces) -> Digest:
-        """Write an object, in parts, with bounded memory; durable where it is local. The store's size is checked."""
+    def put(self, key: str, pieces: Pieces) -> int:
+        """Write an object, in parts, with bounded memory; durable where it is local. Return its size, as stored."""
         return self.retry.run(lambda: self._put_once(key, pieces))
 
-    def put_bytes(self, key: str, data: bytes) -> Digest:
+    def put_bytes(self, key: str, data: bytes) -> int:
         """Write a small object."""
         return self.put(key, lambda: (data,))
 
-    def _put_once(self, key: str, pieces: Pieces) -> Digest:
+    def put_together(self, small: Mapping[str, bytes]) -> int:
+        """Write small objects of one folder, of which the last makes the others count: it appears after them.
+
+        On a local disk they cost little more than one: they are made durable together.
+
+        Returns:
+            Bytes, as stored.
+        """
+        if isinstance(self._raw, ArrowStore):
+            return sum(self.put_bytes(key, data) for key, data in small.items())
+        return self.retry.run(lambda: self._put_together_once(small))
+
+    def _put_together_once(self, small: Mapping[str, bytes]) -> int:
+        self._limiter.take(sum(len(data) for data in small.values()))
+        self._put_local({Path(self.path(key)): (data,) for key, data in small.items()})
+        return sum(self._check_size(key, len(data)) for key, data in small.items())
+
+    def _put_once(self, key: str, pieces: Pieces) -> int:
         path = self.path(key)
-        digest = Digest()
+        size = 0
 
         def counted() -> Iterator[bytes | bytearray | memoryview]:
-            nonlocal digest
+            nonlocal size
             for piece in pieces():
                 self._limiter.take(len(piece))
-                digest = digest.add(piece)
+                size += len(piece)
                 yield piece
 
         if isinstance(self._raw, ArrowStore):
             self._raw.write(path, counted())
         else:
-            self._put_local(Path(path), counted())
+            self._put_local({Path(path): counted()})
+        return self._check_size(key, size)
+
+    def _check_size(self, key: str, size: int) -> int:
+        path = self.path(key)
         found = self._raw.stat(path)
-        if found is None or found.size != digest.size:
-            size = "no object" if found is None else f"{found.size} bytes"
-            error = StorageError(f"{digest.size} bytes were written, and the store has {size}", path=path)
+        if found is None or found.size != size:
+            stored = "no object" if found is None else f"{found.size} bytes"
+            error = StorageError(f"{size} bytes were written, and the store has {stored}", path=path)
             error.retryable = True
             raise error
-        return digest
+        return size
 
-    def _put_local(self, path: Path, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        make_log_dir(path.parent)
-        temporary = path.with_name(path.name + durable.TEMPORARY_SUFFIX)
+    def _put_local(self, files: Mapping[Path, Iterable[bytes | bytearray | memoryview]]) -> None:
+        """Write files of one folder; the last gets its name once the others have theirs for good."""
+        temporaries = {path: path.with_name(path.name + durable.TEMPORARY_SUFFIX) for path in files}
+        last = next(reversed(temporaries))
+        make_log_dir(last.parent)
         try:
-            with durable.closing(durable.create(temporary, exclusive=False), temporary) as fd:
-                for piece in pieces:
-                    durable.write_all(fd, piece, temporary)
-                durable.fsync_file(fd)
-            durable.rename(temporary, path)
+            with ExitStack() as stack:
+                fds = []
+                for path, temporary in temporaries.items():
+                    fd = stack.enter_context(durable.closing(durable.create(temporary, exclusive=False), temporary))
+                    durable.write_pieces(fd, files[path], temporary)
+                    fds.append(fd)
+                for fd in fds:
+                    durable.fsync_file(fd)
+            for path, temporary in temporaries.items():
+                if path == last and len(files) > 1:
+                    durable.fsync_dir(last.parent)
+                durable.rename(temporary, path)
         except KsegError:  # of the file, or of whoever gives the pieces
-            durable.unlink(temporary, missing_ok=True)
+            for temporary in temporaries.values():
+                durable.unlink(temporary, missing_ok=True)
             raise
-        durable.fsync_dir(path.parent)
+        durable.fsync_dir(last.parent)
 
     def list(self, prefix: str = "") -> list[StoredObject]:
         """All objects below a prefix that is a folder, sorted by key; none where there is no such folder."""

@@ -199,7 +199,7 @@ class _Job:
         except KsegError as error:
             return Refusal(f"{log.topic}-{log.partition}", str(error), is_damage=True)
         self.runs.append(run)
-        return None
+        return None if run.refusal is None else Refusal(f"{log.topic}-{log.partition}", run.refusal)
 
     def _copy(self, stack: ExitStack) -> None:
         tier = self.options.open()

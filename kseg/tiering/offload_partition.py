@@ -45,6 +45,8 @@ class PartitionRun:
         self.topic_id: str = log.topic_id
         self.session = session
         self.error: str | None = None
+        self.refusal: str | None = None
+        """Why not all of it can be copied."""
         self._topic = topic
         self._options = options
         self._now_ms = now_ms
@@ -56,6 +58,7 @@ class PartitionRun:
         self._verified: set[int] = set()
         self._deleted: tuple[int, ...] = ()
         self._freed = 0
+        self._epochs = log.leader_epochs()
         self._copied = self._find_copied()
         self._started = {found.segment_id for found in self._known.values() if found.state == COPY_STARTED}
         self.pending = self._plan()
@@ -96,16 +99,22 @@ class PartitionRun:
             stable_offset=self.log.last_stable_offset,
             copied_until=0 if isinstance(self._topic, NoTopic) else self.copied_until,
         )
-        return [
-            self._describe(segments[base], following, self._journal.find(base, following) or random_topic_id())
-            for base, following in planned
-            if base not in self._copied or not isinstance(self._topic, NoTopic)
-        ]
+        pending = []
+        for base, following in planned:
+            if base in self._copied and isinstance(self._topic, NoTopic):
+                continue
+            if not epochs_within(self._epochs, base, following):  # RemoteLogSegmentMetadata takes none without
+                self.refusal = (
+                    f"no leader epoch is known of the segment at {base}, as where batches have magic 0 or 1; a broker "
+                    "does not copy such a segment to a tier, nor those behind it, until the log start lies behind it"
+                )
+                break
+            segment_id = self._journal.find(base, following) or random_topic_id()
+            pending.append(self._describe(segments[base], following, segment_id))
+        return pending
 
     def _describe(self, segment: Segment, next_base: int, segment_id: str) -> SegmentRecord:
-        epochs = epochs_within(self.log.leader_epochs(), segment.base_offset, next_base)
-        if not epochs:
-            raise LogError("no leader epoch is known of the segment", path=segment.path)
+        epochs = epochs_within(self._epochs, segment.base_offset, next_base)
         txn_index = segment.files.get(FileKind.TXN_INDEX)
         return SegmentRecord(
             self.log.topic,

@@ -18,7 +18,7 @@ from kseg.log.visibility import replay_producers
 from kseg.log.walk import check_order
 from kseg.native import table as t
 
-CACHED_BYTES: Final = 512 << 10  # that are read at a time to be checked: they stay in the processor's own cache
+CACHED_BYTES: Final = 2 << 20  # that are read at a time to be checked: they stay near the processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,14 @@ class CheckedLog:
     def indexes(self) -> IndexBuilder:
         """The indexes that the segment ought to have; known once all pieces were taken."""
         if self._builder is None:
-            for _ in self.pieces():
-                pass
+            self.check()
         assert self._builder is not None
         return self._builder
+
+    def check(self) -> None:
+        """Check all batches; errors are those of `pieces`."""
+        for _ in self.pieces():
+            pass
 
     def pieces(self) -> Iterator[memoryview]:
         """The segment's bytes, whole batches at a time; each piece is overwritten when the next is asked for.

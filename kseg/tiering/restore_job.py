@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -23,8 +24,6 @@ from kseg.tiering.crypto import KeyRing
 from kseg.tiering.metadata_topic import MetadataImage, read_metadata
 from kseg.tiering.objects import RetryPolicy, check_remote
 from kseg.tiering.restore_partition import (
-    FetchTask,
-    fetch_segment,
     local_bases,
     place_segments,
     refuse_other_topic,
@@ -33,6 +32,7 @@ from kseg.tiering.restore_partition import (
     segments_in_range,
 )
 from kseg.tiering.restore_report import PartitionRestore, RestoredSegment, RestoreReport
+from kseg.tiering.restore_segment import FetchTask, fetch_segment, rebuild_parts, restored_epochs
 from kseg.tiering.segments import RemoteSegment
 from kseg.tiering.tier import Tier, TierPartition
 from kseg.tiering.tier_log import current_segments
@@ -144,16 +144,16 @@ class _Job:
         name = place.place.topic_partition
         directory = self.path / partition_dir_name(name)
         restored: tuple[RestoredSegment, ...] = ()
-        error = None
+        error = rebuilt = None
         try:
-            chosen = self._choose(place, directory)
-            restored = self._restore(place, directory, chosen)
+            chosen, before = self._choose(place, directory)
+            restored, rebuilt = self._restore(place, directory, chosen, before)
         except (LockedError, OptionError):
             raise
         except KsegError as failure:
             error = str(failure)
         self.done.append(
-            PartitionRestore(name.topic, name.partition, place.place.topic_id, str(directory), restored, error)
+            PartitionRestore(name.topic, name.partition, place.place.topic_id, str(directory), restored, error, rebuilt)
         )
 
     def take_groups(self, entries: Iterable[OffsetEntry], partitions: int | None) -> None:
@@ -169,21 +169,25 @@ class _Job:
             return
         self.refusals += self.groups.refusals
 
-    def _choose(self, place: TierPartition, directory: Path) -> list[RemoteSegment]:
+    def _choose(self, place: TierPartition, directory: Path) -> tuple[list[RemoteSegment], RemoteSegment | None]:
+        """The segments to restore, and the one before them."""
         known = None if self.image is None else self.image.of(place.place.topic_id, place.place.partition)
         if self.image is not None and known is None:
             raise LogError(f"the metadata says nothing of {place.place.topic_partition}")
         refuse_other_topic(directory, place.place.topic_id)
-        chosen = current_segments(self.tier, self.tier.segments(place), known)
+        current = current_segments(self.tier, self.tier.segments(place), known)
         bases = local_bases(directory)
         end = self.end if not bases else min(bases[0], bases[0] if self.end is None else self.end)
-        if bases and all(segment.start_offset >= bases[0] for segment in chosen):
-            return []  # all of it is here already
-        return segments_in_range(chosen, self.start, end, str(place.place.topic_partition))
+        if bases and all(segment.start_offset >= bases[0] for segment in current):
+            return [], None  # all of it is here already
+        chosen = segments_in_range(current, self.start, end, str(place.place.topic_partition))
+        earlier = [segment for segment in current if segment.start_offset < chosen[0].start_offset]
+        return chosen, max(earlier, key=lambda segment: segment.start_offset, default=None)
 
     def _restore(
-        self, place: TierPartition, directory: Path, chosen: list[RemoteSegment]
-    ) -> tuple[RestoredSegment, ...]:
+        self, place: TierPartition, directory: Path, chosen: list[RemoteSegment], before: RemoteSegment | None
+    ) -> tuple[tuple[RestoredSegment, ...], str | None]:
+        """Restore segments; return them, and why their leader epochs were built anew, where they were."""
         topic_id = place.place.topic_id
         bases = local_bases(directory)
         # what nobody tells of the last segment is seen once it is here
@@ -191,26 +195,31 @@ class _Job:
         end = end or (bases[0] if bases else None)
         if self.dry_run:
             refuse_overlap(directory, end)
-            return tuple(_planned(segment) for segment in chosen)
+            return tuple(_planned(segment) for segment in chosen), None
         make_log_dir(self.path)
         with restoring(directory, topic_id, end) as (session, folder):
             self.progress.begin(f"restore {place.place.topic_partition}", sum(segment.size for segment in chosen))
             try:
-                tasks = [FetchTask(self.tier, segment, str(folder)) for segment in chosen]
+                tasks = [
+                    FetchTask(self.tier, segment, str(folder), earlier)
+                    for earlier, segment in itertools.pairwise([before, *chosen])
+                    if segment is not None
+                ]
                 sizes = [segment.size for segment in chosen]
                 results = run_tasks(fetch_segment, tasks, workers=self.workers, progress=self.progress, weights=sizes)
             finally:
                 self.progress.end()
-            restored = []
+            fetched = []
             for result in results:
                 if isinstance(result, KsegError):
                     raise result
-                restored.append(result)
+                fetched.append(result)
+            restored = rebuild_parts(folder, fetched)
             if bases and restored and (restored[-1].next_offset or 0) > bases[0]:
                 raise JobError(f"what came back ends at {restored[-1].next_offset}", path=str(directory))
-            epochs = LeaderEpochs(self.tier.leader_epochs(chosen[-1]) if chosen else ())
+            epochs, why = restored_epochs(fetched) if fetched else (LeaderEpochs(), None)
             place_segments(directory, folder, session, restored, topic_id, epochs)
-        return tuple(restored)
+        return tuple(restored), None if bases else why  # local segments have epochs of their own
 
     def report(self, seconds: float) -> RestoreReport:
         """What was done."""

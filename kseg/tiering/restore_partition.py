@@ -11,12 +11,11 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kseg import durable
-from kseg.errors import FormatError, LogError, OffsetOutOfRangeError
+from kseg.errors import LogError, OffsetOutOfRangeError
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_leader_epochs
@@ -24,34 +23,15 @@ from kseg.log.config import LogConfig
 from kseg.log.metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
 from kseg.log.names import FileKind, parse_segment_file, segment_file_name
 from kseg.log.partition import Log
-from kseg.log.segment import Segment
 from kseg.log.staging import staging
-from kseg.log.walk import check_order
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
-from kseg.storage import Entry, LocalStore, RandomFile
-from kseg.tiering.layout import PlainPart
-from kseg.tiering.objects import PIECE_BYTES
+from kseg.storage import LocalStore
 from kseg.tiering.restore_report import RestoredSegment
 from kseg.tiering.segments import RemoteSegment
-from kseg.tiering.tier import Tier
 
-_SIDECARS: Final = {
-    PlainPart.OFFSET_INDEX: FileKind.OFFSET_INDEX,
-    PlainPart.TIME_INDEX: FileKind.TIME_INDEX,
-    PlainPart.TXN_INDEX: FileKind.TXN_INDEX,
-}
 _IN_ORDER: Final = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.LOG)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchTask:
-    """A segment to fetch into a folder; the tier is opened where the task runs."""
-
-    tier: Tier
-    segment: RemoteSegment
-    folder: str
 
 
 def segments_in_range(
@@ -72,6 +52,12 @@ def segments_in_range(
     if not chosen:
         raise OffsetOutOfRangeError(f"no segment of {where} holds these offsets")
     for before, after in itertools.pairwise(chosen):
+        if before.next_offset is not None and before.next_offset > after.start_offset:
+            raise LogError(
+                f"{where}: segments at {before.start_offset} and {after.start_offset} overlap, each with offsets that "
+                "no other has",
+                hint="restore a range that needs only one of them",
+            )
         if before.next_offset is not None and before.next_offset != after.start_offset:
             raise LogError(
                 f"{where}: after offset {before.next_offset - 1} the next segment in the tier begins at "
@@ -79,63 +65,6 @@ def segments_in_range(
                 hint="restore a range without the gap; 'kseg fsck' lists what a tier lacks",
             )
     return chosen
-
-
-def fetch_segment(task: FetchTask) -> RestoredSegment:
-    """Write a segment's files, durably, and check every batch of it.
-
-    Raises:
-        FormatError: What came back is damaged.
-        StorageError: The tier or the disk failed, again and again.
-    """
-    segment, folder = task.segment, Path(task.folder)
-    base, stem = segment.start_offset, f"{segment.directory}/{segment.name.stem}"
-    log_path = folder / segment_file_name(base, FileKind.LOG)
-    with task.tier.open(stem + PlainPart.LOG.value) as file:
-        _write(log_path, _pieces(file))
-    next_offset = _check(log_path, segment)
-    for part, kind in _SIDECARS.items():
-        if part in segment.sidecars:
-            _write(folder / segment_file_name(base, kind), [task.tier.read(stem + part.value)])
-    if PlainPart.SNAPSHOT in segment.sidecars:
-        snapshot = folder / segment_file_name(next_offset, FileKind.SNAPSHOT)
-        _write(snapshot, [task.tier.read(stem + PlainPart.SNAPSHOT.value)])
-    if segment.max_timestamp is not None and segment.max_timestamp >= 0:
-        durable.set_mtime_ms(log_path, segment.max_timestamp)
-    return RestoredSegment(base, next_offset, segment.size, segment.name.segment_id)
-
-
-def _pieces(file: RandomFile) -> Iterator[bytes]:
-    for position in range(0, file.size, PIECE_BYTES):
-        piece = bytearray(min(PIECE_BYTES, file.size - position))
-        if file.read_into(position, piece) < len(piece):
-            raise FormatError("the object ends too early", path=file.path, position=position)
-        yield bytes(piece)
-
-
-def _write(path: Path, pieces: Iterator[bytes] | Sequence[bytes]) -> None:
-    with durable.closing(durable.create(path, exclusive=False), path) as fd:
-        for piece in pieces:
-            durable.write_all(fd, piece, path)
-        durable.fsync_file(fd)
-
-
-def _check(path: Path, remote: RemoteSegment) -> int:
-    """Check the batches that came back; return the offset behind the segment."""
-    size = path.stat().st_size
-    if size != remote.size:
-        raise FormatError(f"{size} bytes came back, {remote.size} were expected", path=str(path))
-    files = {FileKind.LOG: Entry(path.name, size, 0, False)}
-    segment = Segment(LocalStore(), str(path.parent), remote.start_offset, files, is_last=False)
-    last = remote.start_offset - 1
-    with segment.open() as file:
-        walk = segment.walk(file, check=True)
-        for chunk in walk:
-            last = check_order(chunk, remote.start_offset, last, str(path))
-        walk.raise_if_torn()
-    if remote.next_offset is not None and last >= remote.next_offset:
-        raise FormatError(f"holds offset {last}, and the segment ends at {remote.next_offset}", path=str(path))
-    return last + 1 if remote.next_offset is None else remote.next_offset
 
 
 @contextmanager

@@ -24,17 +24,26 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """A segment that is local again; in a dry run it may not be known where it ends."""
+    """A segment that is local again; in a dry run it may not be known where it ends.
+
+    Attributes:
+        rebuilt: Why parts of it were built from its batches: what the tier has did not fit them.
+    """
 
     base_offset: int
     next_offset: int | None
     bytes: int
     segment_id: str
+    rebuilt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRestore:
-    """What was done for a partition; `error` is what ended the work on it: nothing of it was put in place then."""
+    """What was done for a partition; `error` is what ended the work on it: nothing of it was put in place then.
+
+    Attributes:
+        rebuilt_epochs: Why its leader epochs are those of its batches, and not those that the tier has.
+    """
 
     topic: str
     partition: int
@@ -42,6 +51,7 @@ class PartitionRestore:
     path: str
     segments: tuple[RestoredSegment, ...]
     error: str | None = None
+    rebuilt_epochs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +87,11 @@ class RestoreReport(Report):
         summary = f"{format_count(self.segments, 'segment')} of {format_count(len(rows), 'partition')} "
         summary += f"{verb}, {format_size(self.log_bytes)}"
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
+        rebuilt = [f"rebuilt: {text}" for found in self.partitions for text in _rebuilt(found)]
         groups = [] if self.offsets is None else self.offsets.written_lines(width)
-        return [*table, summary, *groups, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]
+        return [*table, summary, *rebuilt, *groups, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]
+
+
+def _rebuilt(found: PartitionRestore) -> list[str]:
+    epochs = [] if found.rebuilt_epochs is None else [found.rebuilt_epochs]
+    return [*(text for segment in found.segments for text in segment.rebuilt), *epochs]

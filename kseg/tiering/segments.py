@@ -56,6 +56,7 @@ def choose_segments(
     *,
     lineage: Callable[[], Epochs],
     epochs_of: Callable[[RemoteSegment], Epochs],
+    end_of: Callable[[RemoteSegment], int | None] | None = None,
 ) -> list[RemoteSegment]:
     """The segments that are the log, by start offset; no two have the same.
 
@@ -63,13 +64,15 @@ def choose_segments(
         known: What `__remote_log_metadata` says of the partition, by segment id; None where it says nothing.
         lineage: Gives the partition's leader epochs; asked only where uploads overlap.
         epochs_of: Gives the leader epochs of a segment; asked only where uploads overlap.
+        end_of: Gives the offset behind a segment's batches; asked of those whose end nobody tells. Without it they are
+            taken to end where the next one starts, which is right to read them, but not to restore them.
     """
     if known is not None:
         finished = {segment_id: told for segment_id, told in known.items() if told.is_finished}
         found = [_informed(s, finished[s.name.segment_id]) for s in found if s.name.segment_id in finished]
     else:
         found = [segment for segment in found if not segment.is_retired]
-    ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset))
+    ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset), end_of)
     clashing = _overlapping(ordered)
     if clashing:
         epochs = lineage()
@@ -91,12 +94,20 @@ def _informed(segment: RemoteSegment, told: SegmentRecord) -> RemoteSegment:
     )
 
 
-def _with_ends(ordered: Sequence[RemoteSegment]) -> list[RemoteSegment]:
-    """Fill in what nobody tells: a segment ends where the next one starts."""
+def _with_ends(
+    ordered: Sequence[RemoteSegment], end_of: Callable[[RemoteSegment], int | None] | None
+) -> list[RemoteSegment]:
+    """Fill in what nobody tells: a segment ends where the next one starts, unless its batches go on behind that."""
     starts = sorted({segment.start_offset for segment in ordered})
     following: dict[int, int | None] = dict(itertools.zip_longest(starts, starts[1:]))
+
+    def end(segment: RemoteSegment) -> int | None:
+        start = following[segment.start_offset]
+        own = None if end_of is None or start is None else end_of(segment)
+        return start if own is None or start is None else max(start, own)
+
     return [
-        segment if segment.next_offset is not None else replace(segment, next_offset=following[segment.start_offset])
+        segment if segment.next_offset is not None else replace(segment, next_offset=end(segment))
         for segment in ordered
     ]
 
@@ -115,16 +126,39 @@ def _overlapping(ordered: Sequence[RemoteSegment]) -> set[int]:
 
 
 def _without_duplicates(ordered: Sequence[RemoteSegment]) -> list[RemoteSegment]:
-    """Drop segments whose offsets another one has too; of equals the latest stays."""
+    """Drop segments whose offsets others have too.
+
+    What follows a segment is one that begins where it ends, if there is one; of several that which leads farthest so,
+    then the longest, then the latest.
+    """
+    places: dict[int, list[RemoteSegment]] = {}
+    leads: dict[int, int] = {}  # how far segments that follow each other lead from an offset
+    for segment in sorted(ordered, key=lambda s: -s.start_offset):
+        places.setdefault(segment.start_offset, []).append(segment)
+        end = _end(segment)
+        leads[segment.start_offset] = max(leads.get(segment.start_offset, 0), leads.get(end, end), end)
+
+    def rank(s: RemoteSegment) -> tuple[int, int, int, int, RemoteName]:
+        return -leads.get(_end(s), _end(s)), -_end(s), -s.event_timestamp_ms, -s.mtime_ms, s.name
+
     chosen: list[RemoteSegment] = []
-    best_first = sorted(
-        ordered, key=lambda s: (s.start_offset, -(s.next_offset or 2**63), -s.event_timestamp_ms, -s.mtime_ms, s.name)
-    )
-    for segment in best_first:
-        end = 2**63 if segment.next_offset is None else segment.next_offset
-        if not chosen or end > (chosen[-1].next_offset or 2**63):
-            chosen.append(segment)
-    return chosen
+    rest = iter(sorted(ordered, key=lambda s: (s.start_offset, rank(s))))
+    while True:
+        end = _end(chosen[-1]) if chosen else -1
+        exact = min(places.get(end, ()), key=rank, default=None)
+        if exact is not None and _end(exact) > end:
+            chosen.append(exact)
+            continue
+        further = next((s for s in rest if _end(s) > end), None)
+        if further is None:
+            return chosen
+        while len(chosen) > 1 and _end(chosen[-2]) >= further.start_offset:
+            chosen.pop()  # its neighbours have all of it
+        chosen.append(further)
+
+
+def _end(segment: RemoteSegment) -> int:
+    return 2**63 if segment.next_offset is None else segment.next_offset
 
 
 def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> bool:

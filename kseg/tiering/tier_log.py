@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kseg.errors import OptionError
+from kseg.errors import FormatError, OptionError
 from kseg.index.epoch import EpochStart
 from kseg.log.names import FileKind, segment_file_name
 from kseg.log.segment import Segment
@@ -55,22 +55,26 @@ class TierLog:
 
         Where it ends its batches tell, and not what is known of it: the offsets at its end may have no records.
         """
-        stem = posixpath.join(upload.directory, upload.name.stem)
-        base = upload.start_offset
-        log = segment_file_name(base, FileKind.LOG)
-        copy = RemoteCopy(stem + PlainPart.LOG.value, None, upload.max_timestamp)
-        files = {FileKind.LOG: Entry(log, upload.size, upload.mtime_ms, False, copy)}
-        for part, kind in _KINDS.items():
-            if part in upload.sidecars:
-                copy = RemoteCopy(stem + part.value)
-                files[kind] = Entry(segment_file_name(base, kind), upload.sidecars[part], upload.mtime_ms, False, copy)
-        store = TieredStore(self.tier, None)
-        return Segment(store, upload.directory, base, files, ceiling=upload.next_offset)
+        return remote_segment(self.tier, upload)
 
     def keys_of(self, upload: RemoteSegment) -> list[str]:
         """The paths of the objects of an upload, as the store lists them."""
         names = (entry.name for entry in self.tier.store.list(upload.directory) if not entry.is_dir)
         return [posixpath.join(upload.directory, name) for name in names if name.startswith(upload.name.stem + ".")]
+
+
+def remote_segment(tier: Tier, upload: RemoteSegment) -> Segment:
+    """An upload as a segment; see `TierLog.segment`."""
+    stem = posixpath.join(upload.directory, upload.name.stem)
+    base = upload.start_offset
+    log = segment_file_name(base, FileKind.LOG)
+    copy = RemoteCopy(stem + PlainPart.LOG.value, None, upload.max_timestamp)
+    files = {FileKind.LOG: Entry(log, upload.size, upload.mtime_ms, False, copy)}
+    for part, kind in _KINDS.items():
+        if part in upload.sidecars:
+            copy = RemoteCopy(stem + part.value)
+            files[kind] = Entry(segment_file_name(base, kind), upload.sidecars[part], upload.mtime_ms, False, copy)
+    return Segment(TieredStore(tier, None), upload.directory, base, files, ceiling=upload.next_offset)
 
 
 def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, SegmentRecord] | None) -> TierLog:
@@ -94,7 +98,19 @@ def current_segments(
     def lineage() -> tuple[EpochStart, ...]:
         return max((tier.leader_epochs(segment) for segment in found), key=_newest, default=())
 
-    return choose_segments(found, known, lineage=lineage, epochs_of=lambda s: s.leader_epochs or tier.leader_epochs(s))
+    def end_of(segment: RemoteSegment) -> int | None:
+        try:
+            return remote_segment(tier, segment).next_offset
+        except FormatError:  # it is told where it is read
+            return None
+
+    return choose_segments(
+        found,
+        known,
+        lineage=lineage,
+        epochs_of=lambda s: s.leader_epochs or tier.leader_epochs(s),
+        end_of=end_of,
+    )
 
 
 def _newest(epochs: tuple[EpochStart, ...]) -> tuple[int, int]:

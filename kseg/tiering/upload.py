@@ -22,7 +22,17 @@ from kseg.tiering.crypto import KeyRing, SegmentCipher
 from kseg.tiering.layout import ChunkedPart, Layout, PlainPart, RemoteName
 from kseg.tiering.manifest import RemoteSegmentMetadata, SegmentManifest
 from kseg.tiering.metadata_records import SegmentRecord
-from kseg.tiering.objects import PIECE_BYTES, Digest, Pieces, RetryPolicy, TierObjects, file_pieces, new_room, open_tier
+from kseg.tiering.objects import (
+    PIECE_BYTES,
+    Digest,
+    Pieces,
+    RetryPolicy,
+    Tally,
+    TierObjects,
+    file_pieces,
+    new_room,
+    open_tier,
+)
 from kseg.tiering.parts import CACHED_BYTES, CheckedLog, SegmentParts, find_segment, read_parts
 
 DEFAULT_CHUNK_SIZE: Final = 4 << 20
@@ -92,10 +102,10 @@ def upload_segment(task: UploadTask) -> Uploaded:
     if segment.size != task.record.size:
         raise StorageError(f"{segment.size} bytes, {task.record.size} were expected", path=segment.path)
     tier = task.options.open()
-    if task.options.layout == "chunked":
-        return _upload_chunked(tier, segment.path, read_parts(log, CheckedLog(segment, task.next_base)), task)
-    checked = CheckedLog(segment, task.next_base, CACHED_BYTES if tier.takes_at_once else PIECE_BYTES)
-    return _upload_plain(tier, checked.pieces, lambda: read_parts(log, checked), task)
+    checked = CheckedLog(segment, task.next_base, CACHED_BYTES if _is_done_at_once(tier, task) else PIECE_BYTES)
+    if task.resumed:  # what an earlier run has left may be a good copy: it stays where the segment here is none
+        checked.check()
+    return _upload(tier, checked.pieces, lambda: read_parts(log, checked), task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +125,34 @@ def upload_files(made: MadeSegment) -> Uploaded:
         StorageError: A file or the tier failed, again and again.
     """
     tier, task = made.task.options.open(), made.task
-    if task.options.layout == "chunked":
-        return _upload_chunked(tier, made.path, made.parts, task)
-    room = new_room(CACHED_BYTES if tier.takes_at_once else PIECE_BYTES)
+    room = new_room(CACHED_BYTES if _is_done_at_once(tier, task) else PIECE_BYTES)
     pieces = partial(file_pieces, made.path, expected_size=task.record.size, room=room)
-    return _upload_plain(tier, pieces, lambda: made.parts, task)
+    return _upload(tier, pieces, lambda: made.parts, task)
 
 
-def _upload_plain(
-    tier: TierObjects, log_pieces: Pieces, read: Callable[[], SegmentParts], task: UploadTask
-) -> Uploaded:
-    """Copy the files of a segment.
+def _is_done_at_once(tier: TierObjects, task: UploadTask) -> bool:
+    """Whether a piece of the log is done with when the next is asked for; chunks are made of them at once."""
+    return tier.takes_at_once or task.options.layout == "chunked"
 
-    The log comes first: its bytes are checked as they go by, and tell what belongs into the indexes. The offset index
-    comes last: a listing that shows it shows a complete segment.
+
+def _upload(tier: TierObjects, log_pieces: Pieces, read: Callable[[], SegmentParts], task: UploadTask) -> Uploaded:
+    """Copy a segment. The log comes first: it is checked as it goes by, and tells what belongs into the indexes.
 
     Args:
         log_pieces: Gives the log; each piece may be overwritten by the next.
         read: Gives the other parts, once the log is there.
     """
+    return (_upload_plain if task.options.layout == "plain" else _upload_chunked)(tier, log_pieces, read, task)
+
+
+def _upload_plain(
+    tier: TierObjects, log_pieces: Pieces, read: Callable[[], SegmentParts], task: UploadTask
+) -> Uploaded:
+    """Copy the files of a segment; the offset index comes last: a listing that shows it shows a complete segment."""
     name = task.record.name
     pieces = log_pieces if tier.takes_at_once else lambda: (bytes(piece) for piece in log_pieces())
-    digests: dict[PlainPart, Digest] = {PlainPart.LOG: tier.put(name.key(PlainPart.LOG), pieces)}
+    tally = Tally(pieces)
+    stored = tier.put(name.key(PlainPart.LOG), tally if task.verify else pieces)
     parts = read()
     small = {
         PlainPart.TXN_INDEX: parts.txn_index,
@@ -145,11 +161,13 @@ def _upload_plain(
         PlainPart.TIME_INDEX: parts.time_index,
         PlainPart.OFFSET_INDEX: parts.offset_index,
     }
-    digests |= {part: tier.put_bytes(name.key(part), data) for part, data in small.items() if data is not None}
+    there = {name.key(part): data for part, data in small.items() if data is not None}
+    stored += tier.put_together(there)
     if task.verify:
-        for part, digest in digests.items():
-            check_digest(tier, name.key(part), digest)
-    return Uploaded(task.record, sum(digest.size for digest in digests.values()), None, task.verify)
+        check_digest(tier, name.key(PlainPart.LOG), tally.digest)
+        for key, data in there.items():
+            check_digest(tier, key, Digest().add(data))
+    return Uploaded(task.record, stored, None, task.verify)
 
 
 def check_digest(tier: TierObjects, key: str, expected: Digest) -> None:
@@ -167,27 +185,26 @@ def check_digest(tier: TierObjects, key: str, expected: Digest) -> None:
         )
 
 
-def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: UploadTask) -> Uploaded:
+def _upload_chunked(
+    tier: TierObjects, log_pieces: Pieces, read: Callable[[], SegmentParts], task: UploadTask
+) -> Uploaded:
     options, name = task.options, task.record.name
     if task.resumed:  # a manifest says that the other objects are complete: they are about to change
         tier.delete(name.key(ChunkedPart.MANIFEST))
     cipher = None if options.public_key is None else SegmentCipher.random()
     transform = Transform(options.compression, cipher)
     stored_sizes: list[int] = []
-    original = Digest()
+    tally = Tally(log_pieces)
 
-    def pieces() -> Iterator[bytes]:
-        nonlocal original
-        original = Digest()
+    def stored_pieces() -> Iterator[bytes]:
         stored_sizes.clear()
-        with LocalStore().open(path) as file:
-            for chunk in iter_chunks(file, options.chunk_size, task.record.size):
-                original = original.add(chunk)
-                stored = transform.store_chunk(chunk)
-                stored_sizes.append(len(stored))
-                yield stored
+        for chunk in iter_chunks((tally if task.verify else log_pieces)(), options.chunk_size, task.record.size):
+            stored = transform.store_chunk(chunk)
+            stored_sizes.append(len(stored))
+            yield stored
 
-    log_digest = tier.put(name.key(ChunkedPart.LOG), pieces)
+    log_bytes = tier.put(name.key(ChunkedPart.LOG), stored_pieces)
+    parts = read()
     indexes, slices = store_indexes(
         transform,
         offset=parts.offset_index,
@@ -196,7 +213,7 @@ def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: Upl
         leader_epoch=parts.leader_epochs,
         transaction=parts.txn_index,
     )
-    index_digest = tier.put_bytes(name.key(ChunkedPart.INDEXES), indexes)
+    index_bytes = tier.put_bytes(name.key(ChunkedPart.INDEXES), indexes)
     manifest = SegmentManifest(
         transform.index_of(options.chunk_size, task.record.size, stored_sizes),
         slices,
@@ -205,10 +222,10 @@ def _upload_chunked(tier: TierObjects, path: str, parts: SegmentParts, task: Upl
         segment_metadata(task.record),
     )
     if task.verify:
-        check_digest(tier, name.key(ChunkedPart.INDEXES), index_digest)
-        check_log_copy(tier, name, manifest, transform, original)
+        check_digest(tier, name.key(ChunkedPart.INDEXES), Digest().add(indexes))
+        check_log_copy(tier, name, manifest, transform, tally.digest)
     data = manifest.to_bytes()
-    return Uploaded(task.record, log_digest.size + index_digest.size + len(data), data, task.verify)
+    return Uploaded(task.record, log_bytes + index_bytes + len(data), data, task.verify)
 
 
 def segment_metadata(record: SegmentRecord) -> RemoteSegmentMetadata:

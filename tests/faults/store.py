@@ -25,9 +25,9 @@ CALLS = {
     ArrowFile: ("read_into",),
     LocalStore: ("list", "stat", "read", "open"),
     LocalFile: ("read_into",),
-    TierObjects: ("_put_once", "_delete_once"),
+    TierObjects: ("_put_once", "_put_together_once", "_delete_once"),
 }
-WRITES = ("write", "_put_once")  # what they write may be read from elsewhere
+WRITES = ("write", "_put_once", "_put_together_once")  # what they write may be read from elsewhere
 
 Decide = Callable[[int, str], str | None]
 """By a call's number, from 1, and its name: None, or `once`, `denied`, `answer` (done, and its answer is lost)."""
@@ -55,7 +55,11 @@ class Faults:
         """Do a call, or fail."""
         owner = args[0]
         is_tier = isinstance(owner, TierObjects)
-        path = owner.path(args[1]) if is_tier else getattr(owner, "path", None) or args[1]
+        path = (
+            owner.path(next(iter(args[1])) if isinstance(args[1], dict) else args[1])
+            if is_tier
+            else getattr(owner, "path", None) or args[1]
+        )
         is_counted_below = is_tier and not owner.takes_at_once
         if getattr(self._inside, "yes", False) or is_counted_below or not path.startswith(self._root):
             return function(*args)

@@ -17,7 +17,9 @@ NOW = START + 3_600_000
 QUICK = RetryPolicy(first_pause_s=0.0)
 
 
-def make_cluster(folder, *, segments=4, per_segment=10, topic="a", partitions=1, metadata_partitions=1):
+def make_cluster(
+    folder, *, segments=4, per_segment=10, topic="a", partitions=1, metadata_partitions=1, batch_records=None
+):
     """A log directory that was shut down cleanly; each sealed segment has an aborted transaction in it."""
     ends = {}
     for partition in range(partitions):
@@ -28,7 +30,11 @@ def make_cluster(folder, *, segments=4, per_segment=10, topic="a", partitions=1,
                     writer.roll()
                 first = per_segment * number
                 writer.append(
-                    numbered(per_segment - 6, start=first), leader_epoch=number // 2, producer_id=6, transactional=True
+                    numbered(per_segment - 6, start=first),
+                    batch_records=batch_records,
+                    leader_epoch=number // 2,
+                    producer_id=6,
+                    transactional=True,
                 )
                 writer.append_marker(6, commit=False, timestamp_ms=START + first + 4)
                 writer.append(numbered(5, start=first + 5))

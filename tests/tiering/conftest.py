@@ -1,4 +1,4 @@
-"""Golden tiers, and their key."""
+"""Golden tiers, and their key; tiers of a larger log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from Crypto.PublicKey import RSA
+
+from tests.tiering.cluster import make_cluster, run
 
 TREES = ("tiered", "aiven/plain", "aiven/compressed", "aiven/encrypted")
 
@@ -28,3 +30,13 @@ def rewrap_keys(golden_keys: dict[str, Path], tmp_path_factory: pytest.TempPathF
     new.write_bytes(RSA.generate(2048).export_key(pkcs=8))
     new.chmod(0o600)
     return {**golden_keys, "new": new}
+
+
+@pytest.fixture(scope="session")
+def indexed_tiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiers `plain` and `chunked` of one log, whose segments (at 0, 4000, 8000) have many index entries."""
+    folder = tmp_path_factory.mktemp("indexed")
+    data = make_cluster(folder / "data", per_segment=4000, batch_records=10)
+    for layout in ("plain", "chunked"):
+        run(data, folder / layout, layout=layout, archive=True)
+    return folder

@@ -7,12 +7,17 @@ import os
 import shutil
 import time
 
+import pyarrow as pa
 import pytest
 
+import kseg
 from kseg.errors import OptionError
-from kseg.tiering import fsck
+from kseg.tiering import fsck, offload
 from kseg.tiering.fsck_report import Kind
+from kseg.tiering.layout import PlainPart
 from tests.faults.store import at, failing
+from tests.log.written import numbered
+from tests.tiering.changed import change_part, read_part
 from tests.tiering.cluster import METADATA, make_cluster, run
 
 DAY_S = 86_400
@@ -122,6 +127,80 @@ def test_deep_reads_see_an_index_of_another_segment(tmp_path, tier, suffix):
     assert path.read_bytes() != other.read_bytes()
     shutil.copy(other, path)
     assert kinds(checked(tier, deep=True)) == [("damage", 1200)]
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    ("part", "made", "said"),
+    [
+        (
+            PlainPart.TXN_INDEX,
+            lambda _: b"",
+            "producer 6 aborted a transaction that began at 4000, and it is not there",
+        ),
+        (PlainPart.TXN_INDEX, lambda _: None, "producer 6 aborted a transaction that began at 4000, and it is not th"),
+        (PlainPart.OFFSET_INDEX, lambda _: b"", "has no entry for the last"),
+        (PlainPart.OFFSET_INDEX, lambda parts: parts[4000][:8], "has 1 entries, and the time index"),
+        (PlainPart.SNAPSHOT, lambda parts: parts[0], "the newest batch of producer 6 ends at 3993, in the segment at"),
+        (PlainPart.SNAPSHOT, lambda parts: parts[8000], "producer 6 is there with offset 11993, and the segment ends"),
+        (PlainPart.LEADER_EPOCHS, lambda parts: parts[8000], "epoch 1 begins at 8000, and the segment ends at 8000"),
+        (PlainPart.LEADER_EPOCHS, lambda _: b"0\n1\n7 0\n", "has epoch 7 for a batch of epoch 0"),
+        (PlainPart.LEADER_EPOCHS, lambda _: b"0\n0\n", "is empty, and batches have leader epochs up to 0"),
+    ],
+)
+def test_deep_reads_see_small_parts_that_are_sound_and_not_the_segments_own(
+    indexed_tiers, tier, layout, part, made, said
+):
+    shutil.copytree(indexed_tiers / layout, tier)
+    change_part(tier, 4000, part, made({base: read_part(tier, base, part) for base in (0, 4000, 8000)}))
+    found = checked(tier, deep=True)
+    assert kinds(found) == [("damage", 4000)]
+    assert part.value in found.findings[0].text
+    assert said in found.findings[0].text
+
+
+@LAYOUTS
+def test_deep_reads_find_nothing_wrong_with_parts_of_many_entries(indexed_tiers, layout):
+    assert checked(indexed_tiers / layout, deep=True).findings == ()
+
+
+def test_deep_reads_see_epochs_of_the_segment_before(tmp_path, tier):
+    run(make_cluster(tmp_path / "data"), tier)
+    change_part(tier, 20, PlainPart.LEADER_EPOCHS, read_part(tier, 10, PlainPart.LEADER_EPOCHS))
+    (found,) = checked(tier, deep=True).findings
+    assert "has epoch 0 for a batch of epoch 1" in found.text
+
+
+def test_deep_reads_see_a_lost_entry_of_a_transaction_that_began_a_segment_before(tmp_path, tier):
+    partition = tmp_path / "data" / "a-0"
+    with kseg.create_log(partition) as writer:
+        writer.append(numbered(3), producer_id=5, transactional=True)
+        writer.roll()
+        writer.append_marker(5, commit=False)
+        writer.roll()
+        writer.append(numbered(1))
+    offload(partition, str(tier), layout="plain", archive=True)
+    assert checked(tier, deep=True).findings == ()
+    (path,) = objects(tier, 3, ".txnindex")
+    path.unlink()
+    (found,) = checked(tier, deep=True).findings
+    assert "producer 5 aborted a transaction that began at 0, and it is not there" in found.text
+
+
+def test_deep_reads_see_an_offset_index_without_its_last_entries(tmp_path, tier):
+    partition = tmp_path / "data" / "a-0"
+    with kseg.create_log(partition) as writer:
+        block = pa.table({"value": [b"x" * (1 << 20)], "timestamp": [1]})
+        for _ in range(20):
+            writer.append(block)
+        writer.roll()
+        writer.append(block)
+    offload(partition, str(tier), layout="plain", archive=True)
+    assert checked(tier, deep=True).findings == ()
+    (path,) = objects(tier, 0, ".index")
+    path.write_bytes(path.read_bytes()[:8])
+    (found,) = checked(tier, deep=True).findings
+    assert "has no entry for the last" in found.text
 
 
 def test_deep_reads_see_a_flipped_bit_in_the_indexes(tmp_path, tier):

@@ -8,7 +8,7 @@ import pytest
 
 import kseg
 from kseg.errors import OptionError, StorageError
-from kseg.tiering.objects import Digest, RetryPolicy, check_remote, open_tier
+from kseg.tiering.objects import Digest, RetryPolicy, Tally, check_remote, open_tier
 
 _numbers = itertools.count()
 QUICK = RetryPolicy(first_pause_s=0.0)
@@ -29,8 +29,9 @@ def _with_prefix(uri):
 def test_put_list_read_and_delete(tier):
     assert tier.list() == []
     big = [bytes([number]) * (1 << 20) for number in range(12)]  # more than one part of an upload
-    digest = tier.put("t-x/0/b.log", lambda: big)
-    assert digest == tier.digest("t-x/0/b.log") == Digest().add(b"".join(big))
+    tally = Tally(lambda: big)
+    assert tier.put("t-x/0/b.log", tally) == 12 << 20
+    assert tally.digest == tier.digest("t-x/0/b.log") == Digest().add(b"".join(big))
     tier.put_bytes("t-x/0/a.index", b"")
     tier.put_bytes("t-y/1/c", b"0123456789")
     assert [(found.key, found.size) for found in tier.list()] == [

@@ -8,15 +8,18 @@ import shutil
 import pytest
 
 import kseg
+from kseg import durable
 from kseg.errors import LockedError, OptionError, StorageError
+from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.internal.remote_log_metadata import decode
-from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint, write_leader_epochs
 from kseg.storage import LocalFile, LocalStore
 from kseg.tiering import fsck, restore
 from kseg.tiering.metadata_records import COPY_FINISHED, fold_records, metadata_partition, read_segment_records
+from kseg.tiering.metadata_writer import StoppedTopic
 from kseg.tiering.objects import TierObjects
 from kseg.types import TopicPartition
-from tests.log.written import bases, names
+from tests.log.written import bases, clock, names, numbered
 from tests.reference.murmur2 import murmur2
 from tests.tiering.cluster import ENABLED, MARKER, METADATA, make_cluster, rows, run
 
@@ -161,10 +164,11 @@ def test_a_damaged_segment_is_not_copied(tmp_path, layout):
     ]
 
 
-def test_a_segment_is_read_once_and_its_offset_index_comes_last(tmp_path, monkeypatch):
+@LAYOUTS
+def test_a_segment_is_read_once_and_what_makes_it_count_comes_last(tmp_path, monkeypatch, layout):
     folder = make_cluster(tmp_path / "data", segments=2, per_segment=3000)
-    read, written = [], []
-    read_into, put = LocalFile.read_into, TierObjects.put
+    read, named = [], []
+    read_into, rename = LocalFile.read_into, durable.rename
 
     def counted(self, position, view):
         got = read_into(self, position, view)
@@ -172,15 +176,70 @@ def test_a_segment_is_read_once_and_its_offset_index_comes_last(tmp_path, monkey
             read.append(got)
         return got
 
-    def noted(self, key, pieces):
-        written.append(key.rpartition(".")[2])
-        return put(self, key, pieces)
+    def noted(source, target):
+        rename(source, target)
+        if str(target).startswith(str(tmp_path / "tier")):
+            named.append(str(target).rpartition(".")[2])
 
     monkeypatch.setattr(LocalFile, "read_into", counted)
-    monkeypatch.setattr(TierObjects, "put", noted)
-    report = run(folder, tmp_path / "tier", workers=1)
+    monkeypatch.setattr(durable, "rename", noted)
+    report = run(folder, tmp_path / "tier", workers=1, layout=layout)
     assert report.log_bytes <= sum(read) < 1.2 * report.log_bytes
-    assert (written[0], written[-2:]) == ("log", ["timeindex", "index"])
+    assert (named[0], named[-2:]) == (
+        "log",
+        ["timeindex", "index"] if layout == "plain" else ["indexes", "rsm-manifest"],
+    )
+
+
+@LAYOUTS
+def test_a_good_copy_of_a_run_that_died_survives_damage_here(tmp_path, monkeypatch, layout):
+    folder = make_cluster(tmp_path / "data", segments=2)
+    write = StoppedTopic.write
+
+    def dies(self, topic_id, partition, values, *, now_ms):
+        if records_in(folder):
+            raise StorageError("no more")
+        write(self, topic_id, partition, values, now_ms=now_ms)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoppedTopic, "write", dies)
+        assert "no more" in run(folder, tmp_path / "tier", layout=layout).partitions[0].error
+    copy = {file: file.read_bytes() for file in (tmp_path / "tier").rglob("*") if file.is_file()}
+    assert len(copy) == (6 if layout == "plain" else 3)
+    file = folder / "a-0" / f"{0:020d}.log"
+    sound = file.read_bytes()
+    file.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    assert "checksum" in run(folder, tmp_path / "tier", layout=layout).partitions[0].error
+    assert {file: file.read_bytes() for file in (tmp_path / "tier").rglob("*") if file.is_file()} == copy
+    file.write_bytes(sound)
+    assert run(folder, tmp_path / "tier", layout=layout).segments == 1
+
+
+@LAYOUTS
+def test_segments_without_leader_epochs_are_refused_and_not_called_damaged(tmp_path, layout):
+    """As a broker, which copies oldest first and cannot describe such a segment."""
+    folder = make_cluster(tmp_path / "data")
+    write_leader_epochs(str(folder / "a-0"), LeaderEpochs((EpochStart(1, 20),)))
+    (refusal,) = run(folder, tmp_path / "tier", layout=layout).refusals
+    assert "no leader epoch is known of the segment at 0, as where batches have magic 0 or 1" in refusal.reason
+    assert (refusal.subject, refusal.is_damage, (tmp_path / "tier").exists()) == ("a-0", False, False)
+    update_checkpoint(str(folder), CheckpointKind.LOG_START, {TP: 20})
+    report = run(folder, tmp_path / "tier", layout=layout)
+    assert ([s.base_offset for s in report.partitions[0].segments], report.refusals) == ([20], ())
+
+
+def test_segments_before_one_without_leader_epochs_are_copied(tmp_path):
+    folder = make_cluster(tmp_path / "data", segments=3)
+    run(folder, tmp_path / "tier")
+    (folder / "a-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    with kseg.append_to(folder / "a-0", clock=clock) as writer:
+        writer.roll()
+        writer.append(numbered(1), leader_epoch=4)
+    (folder / "a-0" / "leader-epoch-checkpoint").write_text("0\n1\n4 30\n")
+    update_checkpoint(str(folder), CheckpointKind.HIGH_WATERMARK, {TP: 31})
+    report = run(folder, tmp_path / "tier", delete_local=True)
+    assert "of the segment at 20" in report.refusals[0].reason
+    assert (report.segments, report.deleted_segments, bases(folder / "a-0")) == (0, 2, [20, 30])
 
 
 def test_missing_indexes_and_snapshots_are_built(tmp_path):

@@ -15,9 +15,12 @@ from kseg.offsets import OffsetEntry
 from kseg.offsets.entries import format_entries
 from kseg.storage import LocalStore
 from kseg.tiering import restore
+from kseg.tiering.layout import PlainPart
 from kseg.types import TopicPartition
 from tests.faults.disk import each_fault
 from tests.log.written import bases, names, numbered
+from tests.reference.rows import records_of
+from tests.tiering.changed import change_part, read_part
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
 
 
@@ -34,6 +37,100 @@ def tier(tmp_path, folder):
 
 def errors(report):
     return [found.error for found in report.partitions if found.error]
+
+
+WRONG = {
+    "emptied": lambda tier, part: b"",
+    "gone": lambda tier, part: None,
+    "older": lambda tier, part: read_part(tier, 0, part),
+    "newer": lambda tier, part: read_part(tier, 8000, part),
+    "cut off": lambda tier, part: read_part(tier, 4000, part)[:-3],
+}
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        *((PlainPart.TXN_INDEX, how) for how in WRONG),
+        *(
+            (part, how)
+            for part in (PlainPart.OFFSET_INDEX, PlainPart.SNAPSHOT)
+            for how in ("emptied", "older", "newer")
+        ),
+        (PlainPart.TIME_INDEX, "cut off"),
+        (PlainPart.LEADER_EPOCHS, "newer"),
+    ],
+)
+def test_parts_that_do_not_fit_the_batches_are_rebuilt(tmp_path, indexed_tiers, layout, part, how):
+    """What a broker would trust: aborted transactions, positions, producers."""
+    tier, right = tmp_path / "tier", indexed_tiers / f"{layout}-restored"
+    shutil.copytree(indexed_tiers / layout, tier)
+    if not right.exists():
+        restore(str(tier), right)
+    change_part(tier, 4000, part, WRONG[how](tier, part))
+    report = restore(str(tier), tmp_path / "new")
+    assert errors(report) == []
+    told = [(segment.base_offset, text) for segment in report.partitions[0].segments for text in segment.rebuilt]
+    if part is PlainPart.LEADER_EPOCHS:  # only the last one's are placed
+        assert told == []
+    else:
+        assert [base for base, _ in told] == [4000]
+        assert part.value in told[0][1]
+        assert f"rebuilt: {told[0][1]}" in report.lines()
+    assert files_of(tmp_path / "new" / "a-0") == files_of(right / "a-0")
+
+
+@pytest.mark.parametrize("data", [b"0\n1\n9 0\n", b"0\n0\n", b"nothing"])
+def test_leader_epochs_that_do_not_fit_the_batches_are_rebuilt(tmp_path, folder, data):
+    run(folder, tmp_path / "tier")
+    restore(str(tmp_path / "tier"), tmp_path / "right")
+    change_part(tmp_path / "tier", 20, PlainPart.LEADER_EPOCHS, data)
+    report = restore(str(tmp_path / "tier"), tmp_path / "new")
+    assert "leader_epoch_checkpoint" in report.partitions[0].rebuilt_epochs
+    assert files_of(tmp_path / "new" / "a-0") == files_of(tmp_path / "right" / "a-0")
+
+
+def files_of(partition):
+    return {path.name: path.read_bytes() for path in partition.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+@pytest.mark.parametrize(
+    ("cuts", "back"),
+    [
+        ([0, 20, 30], [0, 20]),  # one upload of what two others have
+        ([0, 5, 15, 30], [0, 10, 20]),
+        ([0, 10, 25, 30], [0, 10, 25]),
+        ([5, 30], [0, 10, 20]),
+        ([15, 30], [0, 10, 20]),
+    ],
+)
+def test_uploads_with_other_bounds_are_restored_once(tmp_path, folder, layout, cuts, back):
+    """As two leaders leave them whose segments differ. Nobody tells where those of `plain` end but their batches."""
+    whole = [row for row in rows(folder / "a-0") if row.offset < 30]
+    cut_anew(folder / "a-0", tmp_path / "twin" / "a-0", cuts)
+    for data in (folder, tmp_path / "twin"):
+        assert not run(data, tmp_path / data.name / "tier", layout=layout, archive=True).partitions[0].error
+        shutil.copytree(tmp_path / data.name / "tier", tmp_path / "tier", dirs_exist_ok=True)
+    assert records_of(kseg.open_dir(tmp_path / "tier")["a", 0].read()) == whole
+    assert errors(restore(str(tmp_path / "tier"), tmp_path / "new")) == []
+    assert rows(tmp_path / "new" / "a-0") == whole
+    assert bases(tmp_path / "new" / "a-0") == back
+
+
+def cut_anew(partition, target, cuts):
+    """The same log from the first cut on, in other segments, without its indexes and snapshots."""
+    target.mkdir(parents=True)
+    for name in ("partition.metadata", "leader-epoch-checkpoint"):
+        shutil.copy(partition / name, target)
+    data = b"".join(path.read_bytes() for path in sorted(partition.glob("*.log")))
+    for batch in kseg.open_log(partition).batches():
+        if batch.base_offset >= cuts[0]:
+            base = max(cut for cut in cuts if cut <= batch.base_offset)
+            with (target / f"{base:020d}.log").open("ab") as file:
+                file.write(data[: batch.size])
+        data = data[batch.size :]
 
 
 def test_another_topics_directory_is_refused(tmp_path, tier):

@@ -86,8 +86,8 @@ def upload(
             for part, data in parts.items():
                 put(root / name.key(part), data)
             continue
-        with segment.open() as file:
-            stored = list(store_chunks(iter_chunks(file, chunk_size), transform))
+        data = side(".log")
+        stored = list(store_chunks(iter_chunks([data], chunk_size, len(data)), transform))
         indexes, places = store_indexes(
             transform,
             offset=side(".index"),
