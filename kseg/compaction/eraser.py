@@ -79,7 +79,7 @@ def count_matches(segment: Segment, search: Search) -> int:
     matcher, decoder, found = search.matcher(), RunDecoder(), 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
-            for chunk, rows in walk_piece(piece):
+            for chunk, rows in walk_piece(piece, room=decoder.room):
                 skip = _control_rows(chunk.table, rows.stop)
                 for run in decoder.decode(chunk, rows, skip):
                     found += int(matcher.matches(run, skip).sum())

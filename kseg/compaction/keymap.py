@@ -155,11 +155,13 @@ class KeyReader:
 
     Attributes:
         in_order: Whether no two records that were read can have the same offset.
+        room: For the walk that gives the chunks.
     """
 
     def __init__(self, hash_key: NDArray[np.uint64]) -> None:
         self._hash_key = hash_key
         self._decoder = RunDecoder()
+        self.room = self._decoder.room
         self._entries = np.empty((0, 3), np.int64)
         self.count = 0
         self.in_order = True

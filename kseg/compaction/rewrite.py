@@ -91,7 +91,7 @@ class Rewriter:
         self._filled, self._tables = 0, []
         rules = self._rule_array(piece.segment)
         try:
-            for chunk, rows in walk_piece(piece):
+            for chunk, rows in walk_piece(piece, room=self._decoder.room):
                 fates = self._fates(chunk.table, rows, rules)
                 skip = (fates & cleaning.DISCARD) != 0
                 result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())

@@ -83,7 +83,7 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
     reader = KeyReader(new_hash_key())
     records, seen = 0, 0
     for piece in chosen:
-        for chunk, rows in walk_piece(piece, check=False):
+        for chunk, rows in walk_piece(piece, check=False, room=reader.room):
             seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
             reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
             records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
