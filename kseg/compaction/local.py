@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +15,10 @@ from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map,
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
-from kseg.compaction.round import Round
+from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file
+from kseg.compaction.turns import Turns
 from kseg.errors import LogError
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
@@ -100,15 +103,23 @@ class LocalPasses:
                     round_.progress.advance(piece.size)
         return parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Generator[Rewritten]:
-        """Pass 2 over one group, in order."""
+    def rewrite(
+        self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
+    ) -> Generator[RewrittenGroup]:
+        """Pass 2, group by group; threads begin with the next one while the last is still being put in its place."""
         local = threading.local()
 
-        def work(piece: Piece) -> Rewritten:
+        def work(task: tuple[Turns, int, Piece]) -> Rewritten:
+            turns, number, piece = task
             if not hasattr(local, "rewriter"):
                 local.rewriter = Rewriter(rules, latest)
-            result: Rewritten = local.rewriter.rewrite(piece)
+            result: Rewritten = local.rewriter.rewrite(piece, lambda data, table: turns.put(number, data, table))
+            turns.end(number)
             return result
 
-        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-        return stream_tasks(work, pieces, workers=self._round.workers)
+        cut = [[piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)] for group in groups]
+        turns = [Turns() for _ in groups]
+        tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
+        with closing(stream_tasks(work, tasks, workers=self._round.workers)) as results:
+            for group, turn, pieces in zip(groups, turns, cut, strict=True):
+                yield RewrittenGroup(group, partial(turn.gather, islice(results, len(pieces))))

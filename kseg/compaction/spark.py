@@ -8,6 +8,7 @@ the offsets of superseded records.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,8 @@ from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
-from kseg.compaction.rewrite import Rewritten, Rules
-from kseg.compaction.round import Round
+from kseg.compaction.rewrite import Append, Rewritten, Rules
+from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import superseded_offsets, write_offsets
 from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
@@ -100,12 +101,12 @@ class SparkPasses:
         self.key_count = sum(row["keys"] for row in rows)
         return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Generator[Rewritten]:
-        """Pass 2 over one group, in order."""
-        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-        tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]
-        results: list[RewrittenFile] = self._run(rewrite, tasks)
-        return (result.load() for result in results)
+    def rewrite(self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: Answers) -> Generator[RewrittenGroup]:
+        """Pass 2, group by group."""
+        for group in groups:
+            pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
+            tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]
+            yield RewrittenGroup(group, partial(_load, self._run(rewrite, tasks)))
 
     def _run(self, work: Any, tasks: Sequence[Any], groups: Sequence[Sequence[Piece]] | None = None) -> list[Any]:
         weights = None if groups is None else [sum(piece.size for piece in pieces) for pieces in groups]
@@ -115,6 +116,14 @@ class SparkPasses:
             if isinstance(result, KsegError):
                 raise result
         return results
+
+
+def _load(files: Sequence[RewrittenFile], append: Append) -> Generator[Rewritten]:
+    for file in files:
+        result = file.load()
+        for data, table in zip(result.data, result.tables, strict=True):
+            append(data, table)
+        yield result
 
 
 class _Rows:
