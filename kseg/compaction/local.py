@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -25,6 +26,8 @@ from kseg.log.visibility import AbortedRanges
 from kseg.runner import stream_tasks
 
 PIECE_BYTES: Final = 16 << 20
+MIN_PIECE_BYTES: Final = 1 << 20
+PIECES_A_THREAD: Final = 16  # so that all threads end at about the same time
 
 
 class LocalPasses:
@@ -35,6 +38,9 @@ class LocalPasses:
         self.strategy: Strategy = round_.keys.strategy
         self.reason = round_.keys.reason
         self.key_count = 0
+        threads = round_.workers or os.cpu_count() or 1
+        even = sum(segment.size for segment in round_.segments) // (threads * PIECES_A_THREAD)
+        self._piece_bytes = min(max(even, MIN_PIECE_BYTES), PIECE_BYTES)
 
     def find_keys(self, folder: Callable[[], Path]) -> tuple[LatestOffsets, list[TransactionRows]]:
         """Pass 1.
@@ -93,7 +99,7 @@ class LocalPasses:
 
     def _scan(self, scanner: KeyScanner, first: int) -> list[TransactionRows]:
         round_ = self._round
-        pieces = cut_pieces(round_.segments, first, PIECE_BYTES)
+        pieces = cut_pieces(round_.segments, first, self._piece_bytes)
         parts = []
         with round_.phase("keys", sum(piece.size for piece in pieces)):
             results = stream_tasks(scanner, pieces, workers=round_.workers)
@@ -117,7 +123,7 @@ class LocalPasses:
             turns.end(number)
             return result
 
-        cut = [[piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)] for group in groups]
+        cut = [[piece for segment in group for piece in cut_segment(segment, self._piece_bytes)] for group in groups]
         turns = [Turns() for _ in groups]
         tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
         with closing(stream_tasks(work, tasks, workers=self._round.workers)) as results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from kseg import durable
 from kseg.errors import StorageError
@@ -13,6 +14,8 @@ from kseg.index.txn import AbortedTxn, TxnIndex
 from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.log.swap import SEGMENT_FILES
 from kseg.native import table as t
+
+WRITE_BYTES: Final = 8 << 20  # the disk works in steps of this size while the rest is still being made
 
 
 class CleanedSegment:
@@ -26,6 +29,7 @@ class CleanedSegment:
             durable.unlink(self._path(kind), missing_ok=True)
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
+        self._started = 0
 
     def _path(self, kind: FileKind) -> Path:
         return self._directory / segment_file_name(self.base_offset, kind, FileState.CLEANED)
@@ -44,6 +48,10 @@ class CleanedSegment:
         """Write batches that lie back to back in `data`."""
         self._builder.add(table, table.shape[1])
         durable.write_all(self._fd, data, self._log)
+        size = self._builder.size
+        if size - self._started >= WRITE_BYTES:
+            durable.start_writing(self._fd, self._started, size - self._started)
+            self._started = size
 
     def finish(self, aborted: Iterable[AbortedTxn], mtime_ms: int) -> None:
         """Write the indexes, force everything to the disk, and set the time of the last change."""
