@@ -60,7 +60,7 @@ class LocalPasses:
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key())
+        keys = KeyMap(slots, new_hash_key(), self._round.config.memory_budget)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key)

@@ -64,7 +64,8 @@ class SparkPasses:
         slots = largest_map(round_.config.memory_budget)
         aborted = AbortedRanges.of([*round_.aborted, *round_.lingering])
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
-        tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, round_.keys.slots) for pieces in groups]
+        room = round_.keys.slots, round_.config.memory_budget
+        tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, *room) for pieces in groups]
         parts: list[TransactionRows] = []
         keys = KeyMap(slots, hash_key)
         with round_.phase("keys", sum(piece.size for pieces in groups for piece in pieces)):
