@@ -18,9 +18,8 @@ from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file
+from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file, shared_offsets
 from kseg.compaction.turns import Turns
-from kseg.errors import LogError
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
 from kseg.runner import stream_tasks
@@ -83,11 +82,7 @@ class LocalPasses:
         finally:
             files.close()
         if not scanner.in_order:
-            raise LogError(
-                "records of a batch share an offset or are out of order, and files tell records apart by offset alone",
-                path=self._round.log.directory,
-                hint="compare keys in memory: --strategy memory, with a larger memory budget if need be",
-            )
+            raise shared_offsets(self._round.log.directory)
         dirty = self._round.range.first_dirty
         with self._round.phase("compare", len(files.paths)):
             resolved = stream_tasks(lambda path: resolve_file(path, dirty), files.paths, workers=self._round.workers)

@@ -22,7 +22,7 @@ from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import Append, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import superseded_offsets, write_offsets
+from kseg.compaction.spill import shared_offsets, superseded_offsets, write_offsets
 from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
@@ -34,6 +34,7 @@ from kseg.runner import run_tasks
 PIECE_BYTES: Final = 16 << 20
 _KEY_SCHEMA: Final = "file int, low long, high long, offset long"
 _RESOLVED_SCHEMA: Final = "path string, keys long"
+_OUT_OF_ORDER: Final = -(2**63)  # in the place of an offset, then of a number of keys; no `~offset` is as small
 
 
 class SparkPasses:
@@ -99,6 +100,8 @@ class SparkPasses:
             source = self._session.range(0, len(groups), 1, len(groups))
             shuffled = source.mapInArrow(emit, _KEY_SCHEMA).repartition(files, "file")
             rows = shuffled.mapInArrow(resolve, _RESOLVED_SCHEMA).collect()
+        if any(row["keys"] == _OUT_OF_ORDER for row in rows):
+            raise shared_offsets(round_.log.directory)
         self.key_count = sum(row["keys"] for row in rows)
         return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
 
@@ -146,7 +149,10 @@ def _emit_keys(
 ) -> Iterator[pa.RecordBatch]:
     for piece in pieces:
         rows = _Rows(files)
-        KeyScanner(aborted, first, rows, hash_key, lingering)(piece)
+        scanner = KeyScanner(aborted, first, rows, hash_key, lingering)
+        scanner(piece)
+        if not scanner.in_order:
+            rows.put(np.array([[0, 0, _OUT_OF_ORDER]], np.int64))
         yield from rows.batches
 
 
@@ -157,7 +163,11 @@ def _resolve_keys(batches: Iterator[pa.RecordBatch], place: Place, first_dirty: 
     ]
     if not parts:
         return
-    dropped, keys = superseded_offsets(np.concatenate(parts), first_dirty)
+    entries = np.concatenate(parts)
+    if (entries[:, 2] == _OUT_OF_ORDER).any():
+        yield pa.record_batch([[""], [_OUT_OF_ORDER]], names=["path", "keys"])
+        return
+    dropped, keys = superseded_offsets(entries, first_dirty)
     path = place.new_file("dropped")
     write_offsets(path, dropped)
     yield pa.record_batch([[str(path)], [keys]], names=["path", "keys"])
