@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Final
 
 from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.lanes import KeyRoom
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
@@ -22,18 +23,23 @@ from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, reso
 from kseg.compaction.turns import Turns
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
+from kseg.native.keymap import SLOT_BYTES
 from kseg.runner import stream_tasks
 
 PIECE_BYTES: Final = 16 << 20
 MIN_PIECE_BYTES: Final = 1 << 20
+GROWN: Final = 3  # a map that doubles its size takes so much of what it had
 PIECES_A_THREAD: Final = 16  # so that all threads end at about the same time
 
 
 class LocalPasses:
     """Finds the latest offsets, then rewrites; files of its own are only made where keys are spilled."""
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: Round, room: KeyRoom, stack: ExitStack) -> None:
+        """Memory for keys is taken from `room`, and given back with the stack."""
         self._round = round_
+        self._room = room
+        self._stack = stack
         self.strategy: Strategy = round_.keys.strategy
         self.reason = round_.keys.reason
         self.key_count = 0
@@ -48,26 +54,29 @@ class LocalPasses:
             folder: Gives a folder for spilled keys, where they are.
         """
         if self.strategy == "memory":
-            room = largest_map(self._round.config.memory_budget)
-            for slots in sorted({self._round.keys.slots, room}):
-                try:
-                    return self._find_in_memory(slots)
-                except KeyMapFull:
-                    continue
+            budget, slots = self._round.config.memory_budget, self._round.keys.slots
+            shares = 1 if GROWN * slots * SLOT_BYTES <= budget // self._room.shares else self._room.shares
+            attempts = {(slots, shares), (largest_map(budget), self._room.shares)}
+            for slots, shares in sorted(attempts):
+                with ExitStack() as held, suppress(KeyMapFull):
+                    held.enter_context(self._room.take(shares))
+                    found = self._find_in_memory(slots, budget * shares // self._room.shares)
+                    self._stack.push(held.pop_all())
+                    return found
             self.strategy = "spill"
             self.reason += "; there were more, and they did not fit"
+        self._stack.enter_context(self._room.take(self._room.shares))
         return self._find_by_files(folder())
 
-    def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key(), self._round.config.memory_budget)
+    def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
+        keys = KeyMap(slots, new_hash_key(), budget)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key)
         parts = self._scan(scanner, first)
         self.key_count = keys.keys
         end = max(scanner.last_offset + 1, first)
-        room = self._round.config.memory_budget - keys.size
-        if not scanner.in_order or self._round.lingering or end - first > 8 * room:
+        if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - keys.size):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
         return KeptOffsets(keys, first, end, has_earlier=has_earlier).latest_of, parts

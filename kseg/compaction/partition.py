@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
+from kseg.compaction.lanes import KeyRoom
 from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
@@ -57,6 +59,7 @@ class Request:
     workers: int | None = None
     progress: Progress = SILENT
     access: TierAccess | None = None
+    room: KeyRoom = field(default_factory=KeyRoom)
 
     @property
     def is_local(self) -> bool:
@@ -241,7 +244,7 @@ class _Work:
         self._target = Path(round_.log.directory)
         if request.output is not None and not request.dry_run:
             self._target = stack.enter_context(copy_partition(round_.log, request.output, round_.range))
-        self.passes: Passes = LocalPasses(round_)
+        self.passes: Passes = LocalPasses(round_, request.room, stack)
         if request.spark is not None and not request.dry_run:  # a dry run makes no files, and tasks need them
             self.passes = SparkPasses(round_, request.spark, self.folder)
 
