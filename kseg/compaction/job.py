@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.effective import effective_config
-from kseg.compaction.lanes import LANES, KeyRoom, run_lanes
+from kseg.compaction.lanes import LANES, Means, run_lanes
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
 from kseg.compaction.report import CompactionReport, PartitionCompaction
@@ -101,17 +101,18 @@ def compact(
             for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):
                 stack.enter_context(DirLock(parent))
 
-        def work(log: Log, progress: Progress, room: KeyRoom) -> PartitionCompaction:
+        def work(log: Log, progress: Progress, means: Means) -> PartitionCompaction:
             return _compact(
-                log, configs[log.directory], asked, dataclasses.replace(request, progress=progress, room=room)
+                log, configs[log.directory], asked, dataclasses.replace(request, progress=progress, means=means)
             )
 
         configs = {
             log.directory: effective_config(log, chosen.source, config, told_where=first_dirty is not None)
             for log in chosen.logs
         }
-        one_by_one = spark is not None or uri is not None or (workers or os.cpu_count() or 1) == 1
-        done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)))
+        threads = workers or os.cpu_count() or 1
+        one_by_one = spark is not None or uri is not None or threads == 1
+        done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)), threads)
     return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs))
 
 

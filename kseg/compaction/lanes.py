@@ -1,6 +1,6 @@
 """Two partitions at a time: while one is planned, or forced to disk and put in its place, threads work on the other.
 
-Both together stay within the memory for keys, and what they tell of their progress does not overlap.
+Both together have the threads and the memory for keys of one, and what they tell of their progress does not overlap.
 """
 
 from __future__ import annotations
@@ -20,18 +20,23 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class KeyRoom:
-    """The memory for keys, in as many shares as there are partitions at a time."""
+class Means:
+    """What partitions at a time share: memory for keys, in as many shares as there are of them, and threads.
 
-    def __init__(self, shares: int = 1) -> None:
+    Attributes:
+        pool: The threads; None where a partition is alone, and has its own.
+    """
+
+    def __init__(self, shares: int = 1, pool: ThreadPoolExecutor | None = None) -> None:
         self.shares = shares
+        self.pool = pool
         self._free = shares
         self._changed = threading.Condition()
         self._next = threading.Lock()  # who wants all of it is not passed by who wants less
 
     @contextmanager
     def take(self, shares: int) -> Iterator[None]:
-        """Wait for some shares."""
+        """Wait for some shares of the memory."""
         with self._next, self._changed:
             self._changed.wait_for(lambda: self._free >= shares)
             self._free -= shares
@@ -121,19 +126,23 @@ class _Lane(Progress):
 
 
 def run_lanes(
-    work: Callable[[Task, Progress, KeyRoom], Result], tasks: Sequence[Task], progress: Progress, lanes: int
+    work: Callable[[Task, Progress, Means], Result], tasks: Sequence[Task], progress: Progress, lanes: int, threads: int
 ) -> list[Result]:
     """Do `work` for every task, so many at a time; an error of one ends all at their next step.
 
     Args:
-        work: Gets a task, what it tells its progress to, and what it takes memory for keys from.
+        work: Gets a task, what it tells its progress to, and what it takes memory and threads from.
     """
     if lanes <= 1:
-        room = KeyRoom()
-        return [work(task, progress, room) for task in tasks]
-    relay, room = Relay(progress), KeyRoom(lanes)
-    with ThreadPoolExecutor(lanes, thread_name_prefix="kseg-lane") as pool:
-        made = [pool.submit(work, task, relay.lane(), room) for task in tasks]
+        means = Means()
+        return [work(task, progress, means) for task in tasks]
+    relay = Relay(progress)
+    with (
+        ThreadPoolExecutor(threads, thread_name_prefix="kseg") as workers,
+        ThreadPoolExecutor(lanes, thread_name_prefix="kseg-lane") as pool,
+    ):
+        means = Means(lanes, workers)
+        made = [pool.submit(work, task, relay.lane(), means) for task in tasks]
         try:
             wait(made, return_when=FIRST_EXCEPTION)
             for future in made:

@@ -13,7 +13,7 @@ from typing import Final
 
 from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
-from kseg.compaction.lanes import KeyRoom
+from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
@@ -24,7 +24,7 @@ from kseg.compaction.turns import Turns
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
 from kseg.native.keymap import SLOT_BYTES
-from kseg.runner import stream_tasks
+from kseg.runner import Result, Task, stream_tasks
 
 PIECE_BYTES: Final = 16 << 20
 MIN_PIECE_BYTES: Final = 1 << 20
@@ -35,10 +35,10 @@ PIECES_A_THREAD: Final = 16  # so that all threads end at about the same time
 class LocalPasses:
     """Finds the latest offsets, then rewrites; files of its own are only made where keys are spilled."""
 
-    def __init__(self, round_: Round, room: KeyRoom, stack: ExitStack) -> None:
-        """Memory for keys is taken from `room`, and given back with the stack."""
+    def __init__(self, round_: Round, means: Means, stack: ExitStack) -> None:
+        """Memory for keys is taken from `means`, and given back with the stack."""
         self._round = round_
-        self._room = room
+        self._means = means
         self._stack = stack
         self.strategy: Strategy = round_.keys.strategy
         self.reason = round_.keys.reason
@@ -55,17 +55,17 @@ class LocalPasses:
         """
         if self.strategy == "memory":
             budget, slots = self._round.config.memory_budget, self._round.keys.slots
-            shares = 1 if GROWN * slots * SLOT_BYTES <= budget // self._room.shares else self._room.shares
-            attempts = {(slots, shares), (largest_map(budget), self._room.shares)}
+            shares = 1 if GROWN * slots * SLOT_BYTES <= budget // self._means.shares else self._means.shares
+            attempts = {(slots, shares), (largest_map(budget), self._means.shares)}
             for slots, shares in sorted(attempts):
                 with ExitStack() as held, suppress(KeyMapFull):
-                    held.enter_context(self._room.take(shares))
-                    found = self._find_in_memory(slots, budget * shares // self._room.shares)
+                    held.enter_context(self._means.take(shares))
+                    found = self._find_in_memory(slots, budget * shares // self._means.shares)
                     self._stack.push(held.pop_all())
                     return found
             self.strategy = "spill"
             self.reason += "; there were more, and they did not fit"
-        self._stack.enter_context(self._room.take(self._room.shares))
+        self._stack.enter_context(self._means.take(self._means.shares))
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
@@ -94,7 +94,7 @@ class LocalPasses:
             raise shared_offsets(self._round.log.directory)
         dirty = self._round.range.first_dirty
         with self._round.phase("compare", len(files.paths)):
-            resolved = stream_tasks(lambda path: resolve_file(path, dirty), files.paths, workers=self._round.workers)
+            resolved = self._stream(lambda path: resolve_file(path, dirty), files.paths)
             with closing(resolved):
                 for keys in resolved:
                     self.key_count += keys
@@ -106,12 +106,15 @@ class LocalPasses:
         pieces = cut_pieces(round_.segments, first, self._piece_bytes)
         parts = []
         with round_.phase("keys", sum(piece.size for piece in pieces)):
-            results = stream_tasks(scanner, pieces, workers=round_.workers)
+            results = self._stream(scanner, pieces)
             with closing(results):
                 for piece, part in zip(pieces, results, strict=True):
                     parts.append(part)
                     round_.progress.advance(piece.size)
         return parts
+
+    def _stream(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result]:
+        return stream_tasks(work, tasks, workers=self._round.workers, pool=self._means.pool)
 
     def rewrite(
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
@@ -130,6 +133,6 @@ class LocalPasses:
         cut = [[piece for segment in group for piece in cut_segment(segment, self._piece_bytes)] for group in groups]
         turns = [Turns() for _ in groups]
         tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
-        with closing(stream_tasks(work, tasks, workers=self._round.workers)) as results:
+        with closing(self._stream(work, tasks)) as results:
             for group, turn, pieces in zip(groups, turns, cut, strict=True):
                 yield RewrittenGroup(group, partial(turn.gather, islice(results, len(pieces))))

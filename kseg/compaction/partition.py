@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
-from kseg.compaction.lanes import KeyRoom
+from kseg.compaction.lanes import Means
 from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
@@ -59,7 +59,7 @@ class Request:
     workers: int | None = None
     progress: Progress = SILENT
     access: TierAccess | None = None
-    room: KeyRoom = field(default_factory=KeyRoom)
+    means: Means = field(default_factory=Means)
 
     @property
     def is_local(self) -> bool:
@@ -244,7 +244,7 @@ class _Work:
         self._target = Path(round_.log.directory)
         if request.output is not None and not request.dry_run:
             self._target = stack.enter_context(copy_partition(round_.log, request.output, round_.range))
-        self.passes: Passes = LocalPasses(round_, request.room, stack)
+        self.passes: Passes = LocalPasses(round_, request.means, stack)
         if request.spark is not None and not request.dry_run:  # a dry run makes no files, and tasks need them
             self.passes = SparkPasses(round_, request.spark, self.folder)
 

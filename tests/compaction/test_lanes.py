@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg.compaction import CleanerConfig, compact
-from kseg.compaction.lanes import KeyRoom, StoppedError, run_lanes
+from kseg.compaction.lanes import Means, StoppedError, run_lanes
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.progress import SILENT, Progress
 from kseg.storage import LocalStore
@@ -157,17 +157,17 @@ def test_an_error_of_one_ends_all():
             raise
 
     with pytest.raises(RuntimeError, match="broken"):
-        run_lanes(noted, [0, 1, 2, 3], SILENT, 2)
+        run_lanes(noted, [0, 1, 2, 3], SILENT, 2, 2)
     assert 1 in stopped  # and perhaps one that began meanwhile
 
 
 def test_results_stand_in_the_order_of_the_tasks():
     for lanes in (1, 2):
-        assert run_lanes(lambda task, _, __: task * 2, range(20), SILENT, lanes) == [2 * n for n in range(20)]
+        assert run_lanes(lambda task, _, __: task * 2, range(20), SILENT, lanes, 2) == [2 * n for n in range(20)]
 
 
 def test_no_more_room_is_given_than_there_is():
-    room, taken, most = KeyRoom(2), [0], [0]
+    room, taken, most = Means(2), [0], [0]
     lock = threading.Lock()
 
     def work(shares):
