@@ -99,8 +99,7 @@ def write_pieces(fd: int, pieces: Iterable[Readable], path: PathLike = "") -> No
         written += _byte_view(piece).nbytes
         if written - begun >= WRITE_BACK_BYTES:
             end = written - written % WRITE_BACK_BYTES  # the page that is being filled would be written twice
-            with contextlib.suppress(OSError, AttributeError):  # where the advice is not known it is not needed either
-                os.posix_fadvise(fd, begun, end - begun, os.POSIX_FADV_DONTNEED)  # dirty pages stay, and are written
+            start_writing(fd, begun, end - begun)
             begun = end
 
 
@@ -130,6 +129,12 @@ def fsync_file(file: int | PathLike) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def start_writing(fd: int, position: int, size: int) -> None:
+    """Let the disk begin with bytes that were written, so that a later fsync waits less; this promises nothing."""
+    with contextlib.suppress(OSError, AttributeError):  # where the advice is not known it is not needed either
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)  # pages that are not on the disk stay
 
 
 def fsync_dir(path: PathLike) -> None:

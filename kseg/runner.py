@@ -15,7 +15,8 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -86,26 +87,43 @@ class _Meter:
 
 
 def stream_tasks(
-    work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int | None = None, ahead: int = 2
+    work: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    *,
+    workers: int | None = None,
+    ahead: int = 2,
+    pool: ThreadPoolExecutor | None = None,
 ) -> Generator[Result]:
     """Do `work` in threads of this process and give the results in the order of the tasks, as they are wanted.
 
     No more than `ahead` results a thread wait to be taken, so that memory is bounded whatever the number of tasks. Who
     may leave before the last result closes the generator (`contextlib.closing`): left to the garbage collector, it can
     come to wait for its threads in the middle of a thread's start, for ever.
+
+    Args:
+        pool: Threads that others use too, as many as `workers` says, instead of some of its own.
     """
     count = workers or os.cpu_count() or 1
     waiting: collections.deque[Future[Result]] = collections.deque()
-    with ThreadPoolExecutor(count, thread_name_prefix="kseg") as pool:
+    with ThreadPoolExecutor(count, thread_name_prefix="kseg") if pool is None else nullcontext(pool) as threads:
         try:
             for task in tasks:
-                waiting.append(pool.submit(work, task))
+                waiting.append(threads.submit(work, task))
                 if len(waiting) > count * ahead:
-                    yield waiting.popleft().result()
+                    yield _first(waiting)
             while waiting:
-                yield waiting.popleft().result()
+                yield _first(waiting)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
+
+
+def _first(waiting: collections.deque[Future[Result]]) -> Result:
+    """The first result; its task counts as waiting until it is over, so that who is interrupted here waits for it."""
+    result = waiting[0].result()
+    waiting.popleft()
+    return result
 
 
 def _run_here(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
-from kseg.log.walk import Chunk
+from kseg.log.walk import Chunk, WalkRoom
 from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.rows import measure_rows
@@ -52,9 +52,14 @@ class Run:
 
 
 class RunDecoder:
-    """Decompresses and decodes runs of batches; one object per thread."""
+    """Decompresses and decodes runs of batches; one object per thread.
+
+    Attributes:
+        room: For the walk that gives the chunks.
+    """
 
     def __init__(self, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
+        self.room = WalkRoom()
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
         self._arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)

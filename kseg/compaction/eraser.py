@@ -79,7 +79,7 @@ def count_matches(segment: Segment, search: Search) -> int:
     matcher, decoder, found = search.matcher(), RunDecoder(), 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
-            for chunk, rows in walk_piece(piece):
+            for chunk, rows in walk_piece(piece, room=decoder.room):
                 skip = _control_rows(chunk.table, rows.stop)
                 for run in decoder.decode(chunk, rows, skip):
                     found += int(matcher.matches(run, skip).sum())
@@ -153,10 +153,7 @@ def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
     erased = 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
-            result = eraser.rewrite(piece)
-            erased += int(result.counts[ERASED])
-            for data, table in zip(result.data, result.tables, strict=True):
-                output.append(data, table)
+            erased += int(eraser.rewrite(piece, output.append).counts[ERASED])
         output.finish(segment.txn_index, segment.mtime_ms)
     except BaseException:
         output.abandon()

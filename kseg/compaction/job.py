@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Any
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.effective import effective_config
+from kseg.compaction.lanes import LANES, Means, run_lanes
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
 from kseg.compaction.report import CompactionReport, PartitionCompaction
@@ -98,10 +100,19 @@ def compact(
         if request.is_local:
             for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):
                 stack.enter_context(DirLock(parent))
-        done = []
-        for log in chosen.logs:
-            found = effective_config(log, chosen.source, config, told_where=first_dirty is not None)
-            done.append(_compact(log, found, asked, request))
+
+        def work(log: Log, progress: Progress, means: Means) -> PartitionCompaction:
+            return _compact(
+                log, configs[log.directory], asked, dataclasses.replace(request, progress=progress, means=means)
+            )
+
+        configs = {
+            log.directory: effective_config(log, chosen.source, config, told_where=first_dirty is not None)
+            for log in chosen.logs
+        }
+        threads = workers or os.cpu_count() or 1
+        one_by_one = spark is not None or uri is not None or threads == 1
+        done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)), threads)
     return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
@@ -48,15 +49,16 @@ class KeyMap:
     Args:
         slots: How many keys there is room for, and a third more; a power of two.
         hash_key: Two words; the same for all maps of a round.
+        budget: Where there are more keys the table grows, as long as it and a larger one take no more bytes together.
     """
 
-    def __init__(self, slots: int, hash_key: NDArray[np.uint64]) -> None:
+    def __init__(self, slots: int, hash_key: NDArray[np.uint64], budget: int = 0) -> None:
         self.hash_key = hash_key
+        self._budget = budget
         self.slots = np.zeros((slots, 3), np.int64)
         """The table, as `native.keymap` describes it."""
         self._held = [0] * native.REGIONS
         self._locks = [threading.Lock() for _ in range(native.REGIONS)]
-        self._limit = int(slots * MAX_LOAD) >> native.REGION_BITS
 
     @classmethod
     def from_file(cls, path: Path, hash_key: NDArray[np.uint64]) -> Self:
@@ -92,15 +94,29 @@ class KeyMap:
         native.order_by_region(entries, len(entries), ends, order)
         start = 0
         for region, end in enumerate(ends.tolist()):
-            if start < end:
+            while start < end:
                 with self._locks[region]:
-                    held = native.put_keys(
-                        self.slots, region, entries, order, start, end, self._held[region], self._limit
-                    )
-                    if held == native.FULL:
-                        raise KeyMapFull
-                    self._held[region] = held
+                    slots = self.slots
+                    limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
+                    held = native.put_keys(slots, region, entries, order, start, end, self._held[region], limit)
+                    self._held[region] = held if held != native.FULL else limit
+                    if held != native.FULL:
+                        break
+                self._grow(len(slots))  # and put them once more: the greatest offset stays
             start = end
+
+    def _grow(self, size: int) -> None:
+        """Move everything to a table twice as large, unless another thread did it already."""
+        with ExitStack() as stack:
+            for lock in self._locks:
+                stack.enter_context(lock)
+            if len(self.slots) > size:
+                return
+            if 3 * self.size > self._budget:
+                raise KeyMapFull
+            larger, held = np.zeros((2 * size, 3), np.int64), np.zeros(native.REGIONS, np.int64)
+            native.move_keys(self.slots, larger, held)
+            self.slots, self._held = larger, held.tolist()
 
     def latest(self, hashes: NDArray[np.int64], wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The latest offset of each wanted key, -1 where it is not known."""
@@ -155,11 +171,13 @@ class KeyReader:
 
     Attributes:
         in_order: Whether no two records that were read can have the same offset.
+        room: For the walk that gives the chunks.
     """
 
     def __init__(self, hash_key: NDArray[np.uint64]) -> None:
         self._hash_key = hash_key
         self._decoder = RunDecoder()
+        self.room = self._decoder.room
         self._entries = np.empty((0, 3), np.int64)
         self.count = 0
         self.in_order = True

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
-from kseg.compaction.round import Round
+from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file
-from kseg.errors import LogError
+from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file, shared_offsets
+from kseg.compaction.turns import Turns
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
-from kseg.runner import stream_tasks
+from kseg.native.keymap import SLOT_BYTES
+from kseg.runner import Result, Task, stream_tasks
 
 PIECE_BYTES: Final = 16 << 20
+MIN_PIECE_BYTES: Final = 1 << 20
+GROWN: Final = 3  # a map that doubles its size takes so much of what it had
+PIECES_A_THREAD: Final = 16  # so that all threads end at about the same time
 
 
 class LocalPasses:
     """Finds the latest offsets, then rewrites; files of its own are only made where keys are spilled."""
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: Round, means: Means, stack: ExitStack) -> None:
+        """Memory for keys is taken from `means`, and given back with the stack."""
         self._round = round_
+        self._means = means
+        self._stack = stack
         self.strategy: Strategy = round_.keys.strategy
         self.reason = round_.keys.reason
         self.key_count = 0
+        threads = round_.workers or os.cpu_count() or 1
+        even = sum(segment.size for segment in round_.segments) // (threads * PIECES_A_THREAD)
+        self._piece_bytes = min(max(even, MIN_PIECE_BYTES), PIECE_BYTES)
 
     def find_keys(self, folder: Callable[[], Path]) -> tuple[LatestOffsets, list[TransactionRows]]:
         """Pass 1.
@@ -40,26 +54,29 @@ class LocalPasses:
             folder: Gives a folder for spilled keys, where they are.
         """
         if self.strategy == "memory":
-            room = largest_map(self._round.config.memory_budget)
-            for slots in sorted({self._round.keys.slots, room}):
-                try:
-                    return self._find_in_memory(slots)
-                except KeyMapFull:
-                    continue
+            budget, slots = self._round.config.memory_budget, self._round.keys.slots
+            shares = 1 if GROWN * slots * SLOT_BYTES <= budget // self._means.shares else self._means.shares
+            attempts = {(slots, shares), (largest_map(budget), self._means.shares)}
+            for slots, shares in sorted(attempts):
+                with ExitStack() as held, suppress(KeyMapFull):
+                    held.enter_context(self._means.take(shares))
+                    found = self._find_in_memory(slots, budget * shares // self._means.shares)
+                    self._stack.push(held.pop_all())
+                    return found
             self.strategy = "spill"
             self.reason += "; there were more, and they did not fit"
+        self._stack.enter_context(self._means.take(self._means.shares))
         return self._find_by_files(folder())
 
-    def _find_in_memory(self, slots: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key())
+    def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
+        keys = KeyMap(slots, new_hash_key(), budget)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key)
         parts = self._scan(scanner, first)
         self.key_count = keys.keys
         end = max(scanner.last_offset + 1, first)
-        room = self._round.config.memory_budget - keys.size
-        if not scanner.in_order or self._round.lingering or end - first > 8 * room:
+        if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - keys.size):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
         return KeptOffsets(keys, first, end, has_earlier=has_earlier).latest_of, parts
@@ -74,14 +91,10 @@ class LocalPasses:
         finally:
             files.close()
         if not scanner.in_order:
-            raise LogError(
-                "records of a batch share an offset or are out of order, and files tell records apart by offset alone",
-                path=self._round.log.directory,
-                hint="compare keys in memory: --strategy memory, with a larger memory budget if need be",
-            )
+            raise shared_offsets(self._round.log.directory)
         dirty = self._round.range.first_dirty
         with self._round.phase("compare", len(files.paths)):
-            resolved = stream_tasks(lambda path: resolve_file(path, dirty), files.paths, workers=self._round.workers)
+            resolved = self._stream(lambda path: resolve_file(path, dirty), files.paths)
             with closing(resolved):
                 for keys in resolved:
                     self.key_count += keys
@@ -90,25 +103,36 @@ class LocalPasses:
 
     def _scan(self, scanner: KeyScanner, first: int) -> list[TransactionRows]:
         round_ = self._round
-        pieces = cut_pieces(round_.segments, first, PIECE_BYTES)
+        pieces = cut_pieces(round_.segments, first, self._piece_bytes)
         parts = []
         with round_.phase("keys", sum(piece.size for piece in pieces)):
-            results = stream_tasks(scanner, pieces, workers=round_.workers)
+            results = self._stream(scanner, pieces)
             with closing(results):
                 for piece, part in zip(pieces, results, strict=True):
                     parts.append(part)
                     round_.progress.advance(piece.size)
         return parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: LatestOffsets) -> Generator[Rewritten]:
-        """Pass 2 over one group, in order."""
+    def _stream(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result]:
+        return stream_tasks(work, tasks, workers=self._round.workers, pool=self._means.pool)
+
+    def rewrite(
+        self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
+    ) -> Generator[RewrittenGroup]:
+        """Pass 2, group by group; threads begin with the next one while the last is still being put in its place."""
         local = threading.local()
 
-        def work(piece: Piece) -> Rewritten:
+        def work(task: tuple[Turns, int, Piece]) -> Rewritten:
+            turns, number, piece = task
             if not hasattr(local, "rewriter"):
                 local.rewriter = Rewriter(rules, latest)
-            result: Rewritten = local.rewriter.rewrite(piece)
+            result: Rewritten = local.rewriter.rewrite(piece, lambda data, table: turns.put(number, data, table))
+            turns.end(number)
             return result
 
-        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-        return stream_tasks(work, pieces, workers=self._round.workers)
+        cut = [[piece for segment in group for piece in cut_segment(segment, self._piece_bytes)] for group in groups]
+        turns = [Turns() for _ in groups]
+        tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
+        with closing(self._stream(work, tasks)) as results:
+            for group, turn, pieces in zip(groups, turns, cut, strict=True):
+                yield RewrittenGroup(group, partial(turn.gather, islice(results, len(pieces))))

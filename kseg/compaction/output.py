@@ -26,6 +26,7 @@ class CleanedSegment:
             durable.unlink(self._path(kind), missing_ok=True)
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
+        self._started = 0
 
     def _path(self, kind: FileKind) -> Path:
         return self._directory / segment_file_name(self.base_offset, kind, FileState.CLEANED)
@@ -44,6 +45,10 @@ class CleanedSegment:
         """Write batches that lie back to back in `data`."""
         self._builder.add(table, table.shape[1])
         durable.write_all(self._fd, data, self._log)
+        size = self._builder.size
+        if size - self._started >= durable.WRITE_BACK_BYTES:
+            durable.start_writing(self._fd, self._started, size - self._started)
+            self._started = size
 
     def finish(self, aborted: Iterable[AbortedTxn], mtime_ms: int) -> None:
         """Write the indexes, force everything to the disk, and set the time of the last change."""

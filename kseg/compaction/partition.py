@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
+from kseg.compaction.lanes import Means
 from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
@@ -22,8 +24,8 @@ from kseg.compaction.policy import find_cleanable
 from kseg.compaction.remote import TierAccess
 from kseg.compaction.remote_round import RemoteTarget, find_place
 from kseg.compaction.report import PartitionCompaction
-from kseg.compaction.rewrite import Rewritten, Rules
-from kseg.compaction.round import Round, Totals, write_group
+from kseg.compaction.rewrite import Rules
+from kseg.compaction.round import RewrittenGroup, Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
@@ -38,6 +40,7 @@ from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.native import cleaning
+from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.plan import Plan
 from kseg.recovery.transients import apply_transients
@@ -56,6 +59,7 @@ class Request:
     workers: int | None = None
     progress: Progress = SILENT
     access: TierAccess | None = None
+    means: Means = field(default_factory=Means)
 
     @property
     def is_local(self) -> bool:
@@ -224,8 +228,8 @@ class Passes(Protocol):
     def find_keys(self, folder: Callable[[], Path]) -> tuple[Any, list[TransactionRows]]:
         """Pass 1: what pass 2 looks keys up in, and the transactional batches of the log."""
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Any) -> Generator[Rewritten]:
-        """Pass 2 over one group, in order."""
+    def rewrite(self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: Any) -> Generator[RewrittenGroup]:
+        """Pass 2, group by group."""
 
 
 class _Work:
@@ -240,7 +244,7 @@ class _Work:
         self._target = Path(round_.log.directory)
         if request.output is not None and not request.dry_run:
             self._target = stack.enter_context(copy_partition(round_.log, request.output, round_.range))
-        self.passes: Passes = LocalPasses(round_)
+        self.passes: Passes = LocalPasses(round_, request.means, stack)
         if request.spark is not None and not request.dry_run:  # a dry run makes no files, and tasks need them
             self.passes = SparkPasses(round_, request.spark, self.folder)
 
@@ -258,18 +262,19 @@ class _Work:
         latest, parts = self.passes.find_keys(self.folder)
         rules = round_.rules(parts)
         totals = Totals()
-        with round_.phase("rewrite", sum(segment.size for segment in round_.segments)):
-            for group in round_.groups:
-                with closing(self.passes.rewrite(group, rules, latest)) as results:
-                    if self._request.dry_run:
-                        self._count(results, totals)
-                        continue
-                    remote = self._remote if group[0].tier == "remote" else None
-                    target = self._target if remote is None else remote.folder()
-                    new, counts = write_group(round_, group, rules, results, target)
+        size = sum(segment.size for segment in round_.segments)
+        rewriting = self.passes.rewrite(round_.groups, rules, latest)
+        with round_.phase("rewrite", size), closing(rewriting) as rewritten:
+            for group in rewritten:
+                if self._request.dry_run:
+                    self._count(group, totals)
+                    continue
+                remote = self._remote if group.segments[0].tier == "remote" else None
+                target = self._target if remote is None else remote.folder()
+                new, counts = write_group(round_, group, rules, target)
                 totals.counts += counts
                 totals.bytes_after += new.size
-                totals.segments_after += self._publish(new, group, counts, remote)
+                totals.segments_after += self._publish(new, group.segments, counts, remote)
         return totals
 
     def _publish(
@@ -286,11 +291,14 @@ class _Work:
         remote.put(new, group)
         return 1
 
-    def _count(self, results: Iterator[Rewritten], totals: Totals) -> None:
-        for result in results:
-            totals.counts += result.counts
-            totals.bytes_after += sum(len(data) for data in result.data)
-            self._round.progress.advance(result.bytes_read)
+    def _count(self, group: RewrittenGroup, totals: Totals) -> None:
+        def count(data: t.Bytes, table: t.Table) -> None:
+            totals.bytes_after += len(data)
+
+        with closing(group.into(count)) as results:
+            for result in results:
+                totals.counts += result.counts
+                self._round.progress.advance(result.bytes_read)
         totals.segments_after += 1
 
 

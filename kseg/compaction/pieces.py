@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from kseg.log.segment import Segment
-from kseg.log.walk import Chunk, check_order
+from kseg.log.walk import Chunk, WalkRoom, check_order
 from kseg.native import table as t
 
 END: Final = 2**63 - 1
@@ -52,7 +52,7 @@ def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
     return [Piece(segment, *piece) for piece in zip(starts, ends, sizes, strict=True)]
 
 
-def walk_piece(piece: Piece, *, check: bool = True) -> Iterator[tuple[Chunk, range]]:
+def walk_piece(piece: Piece, *, check: bool = True, room: WalkRoom | None = None) -> Iterator[tuple[Chunk, range]]:
     """Go through a piece's batches; each chunk comes with those of its rows that belong to the piece.
 
     Raises:
@@ -63,7 +63,7 @@ def walk_piece(piece: Piece, *, check: bool = True) -> Iterator[tuple[Chunk, ran
         position = segment.find_position(file, piece.start) if piece.start > segment.base_offset else 0
         size = piece.size + _BATCH_BYTES
         chunk_bytes = -(-size // -(-size // CHUNK_BYTES))  # chunks of one size, the last of which ends with the piece
-        walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes)
+        walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes, room=room)
         last = segment.base_offset - 1
         for chunk in walker:
             last = check_order(chunk, segment.base_offset, last, path)

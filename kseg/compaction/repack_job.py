@@ -118,7 +118,7 @@ class Repacker:
         """
         result = Rewritten()
         try:
-            for chunk, rows in walk_piece(piece):
+            for chunk, rows in walk_piece(piece, room=self._decoder.room):
                 result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
                 for run in self._decoder.decode(chunk, rows, np.zeros(rows.stop, np.bool_)):
                     self._repack_run(run, result)

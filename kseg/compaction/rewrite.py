@@ -24,6 +24,8 @@ from kseg.native.memory import pooled
 from kseg.types import Codec
 
 LatestOffsets = Callable[[Run], NDArray[np.int64]]
+Append = Callable[[t.Bytes, t.Table], None]
+"""Takes batches that lie back to back in some bytes, with positions in them; the bytes may change afterwards."""
 _CODECS: Final = 5
 OUT_BYTES: Final = 1 << 20  # what is written is handed over in parts of about this size
 
@@ -65,6 +67,17 @@ class Rewritten:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(cleaning.COUNTS, np.int64))
     bytes_read: int = 0
 
+    def append(self, data: t.Bytes, table: t.Table) -> None:
+        """Take batches, in memory of their own."""
+        held = pooled(len(data))
+        held[:] = data
+        self.data.append(held)
+        self.tables.append(table)
+
+
+def _nowhere(data: t.Bytes, table: t.Table) -> None:
+    """Nothing is rewritten yet."""
+
 
 class Rewriter:
     """Rewrites pieces by the rules of a round; one object per thread."""
@@ -80,24 +93,29 @@ class Rewriter:
         self._out = np.empty(0, np.uint8)
         self._filled = 0
         self._tables: list[t.Table] = []
+        self._append: Append = _nowhere
 
-    def rewrite(self, piece: Piece) -> Rewritten:
+    def rewrite(self, piece: Piece, append: Append | None = None) -> Rewritten:
         """Rewrite one piece.
+
+        Args:
+            append: Takes what is left, which is then not part of the result.
 
         Raises:
             FormatError: A batch is damaged.
         """
         result = Rewritten()
         self._filled, self._tables = 0, []
+        self._append = append or result.append
         rules = self._rule_array(piece.segment)
         try:
-            for chunk, rows in walk_piece(piece):
+            for chunk, rows in walk_piece(piece, room=self._decoder.room):
                 fates = self._fates(chunk.table, rows, rules)
                 skip = (fates & cleaning.DISCARD) != 0
                 result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
                 for run in self._decoder.decode(chunk, rows, skip):
                     self._rewrite_run(run, fates, rules, result)
-            self._hand_over(result)
+            self._hand_over()
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         return result
@@ -123,7 +141,7 @@ class Rewriter:
     def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
         table = run.chunk.table
         keeps = self._keeps(run, fates, result.counts)
-        out = self._make_room(run, result)
+        out = self._make_room(run)
         written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
         row, batches, rebuilt_count, size = cleaning.rewrite_batches(
             run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
@@ -144,18 +162,14 @@ class Rewriter:
             self._tables.append(kept)
             self._filled += int(size)
             if self._filled >= OUT_BYTES:
-                self._hand_over(result)
+                self._hand_over()
 
-    def _hand_over(self, result: Rewritten) -> None:
-        """Give what was written so far to the result, in memory of its own."""
+    def _hand_over(self) -> None:
         if self._tables:
-            data = pooled(self._filled)
-            data[:] = self._out[: self._filled]
-            result.data.append(data)
-            result.tables.append(np.concatenate(self._tables, axis=1))
+            self._append(self._out[: self._filled], np.concatenate(self._tables, axis=1))
             self._filled, self._tables = 0, []
 
-    def _make_room(self, run: Run, result: Rewritten) -> t.Bytes:
+    def _make_room(self, run: Run) -> t.Bytes:
         """Room for all of a run's batches, however they turn out, and the codecs' functions."""
         span = slice(run.rows.start, run.rows.stop)
         codecs = int(np.bitwise_or.reduce(1 << (run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK)))
@@ -166,7 +180,7 @@ class Rewriter:
         batches = len(run.rows) * (t.HEADER_SIZE + BLOCK_SLACK)
         out = int(run.chunk.table[t.SIZE, span].sum()) + packed_bound(records) + batches
         if self._out.size - self._filled < out:
-            self._hand_over(result)
+            self._hand_over()
             if self._out.size < out:
                 self._out = np.empty(OUT_BYTES + out + out // 4, np.uint8)
         if self._scratch.size < records:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from kseg.compaction.config import CleanerConfig
 from kseg.compaction.markers import TransactionRows, settle
 from kseg.compaction.output import CleanedSegment
 from kseg.compaction.policy import CleanableRange, group_segments
-from kseg.compaction.rewrite import Rewritten, Rules, last_entries
+from kseg.compaction.rewrite import Append, Rewritten, Rules, last_entries
 from kseg.compaction.strategy import KeyPlan
 from kseg.index.producer import ProducerEntry
 from kseg.index.txn import AbortedTxn
@@ -90,21 +90,31 @@ class Totals:
     segments_after: int = 0
 
 
-Publish = Callable[[CleanedSegment, Sequence[Segment]], None]
+@dataclass(frozen=True, slots=True)
+class RewrittenGroup:
+    """What pass 2 makes of a group.
+
+    Attributes:
+        into: Gives the pieces' results; what is left of them goes to the function that it gets, in order. No thread
+            calls that any more once the generator is closed.
+    """
+
+    segments: Sequence[Segment]
+    into: Callable[[Append], Generator[Rewritten]]
 
 
 def write_group(
-    round_: Round, group: Sequence[Segment], rules: Rules, results: Iterator[Rewritten], directory: Path
+    round_: Round, rewritten: RewrittenGroup, rules: Rules, directory: Path
 ) -> tuple[CleanedSegment, NDArray[np.int64]]:
     """Make one segment, complete and durable, of what is left of a group; nothing is left of it after a failure."""
+    group = rewritten.segments
     counts = np.zeros(cleaning.COUNTS, np.int64)
     output = CleanedSegment(directory, group[0].base_offset, round_.config.index_interval_bytes)
     try:
-        for result in results:
-            for data, table in zip(result.data, result.tables, strict=True):
-                output.append(data, table)
-            counts += result.counts
-            round_.progress.advance(result.bytes_read)
+        with closing(rewritten.into(output.append)) as results:
+            for result in results:
+                counts += result.counts
+                round_.progress.advance(result.bytes_read)
         aborted = rules.transactions.kept_between(group[0].base_offset, round_.end_of(group))
         output.finish(aborted, group[-1].mtime_ms)
     except BaseException:

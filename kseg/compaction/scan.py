@@ -70,7 +70,7 @@ class KeyScanner:
         reader = self._reader
         last = -1
         try:
-            for chunk, rows in walk_piece(piece, check=counts):
+            for chunk, rows in walk_piece(piece, check=counts, room=reader.room):
                 parts.append(transaction_rows(chunk, rows))
                 if not counts:
                     continue

@@ -8,6 +8,7 @@ the offsets of superseded records.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,10 @@ from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, cut_segment
-from kseg.compaction.rewrite import Rewritten, Rules
-from kseg.compaction.round import Round
+from kseg.compaction.rewrite import Append, Rewritten, Rules
+from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import superseded_offsets, write_offsets
+from kseg.compaction.spill import shared_offsets, superseded_offsets, write_offsets
 from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
@@ -33,6 +34,7 @@ from kseg.runner import run_tasks
 PIECE_BYTES: Final = 16 << 20
 _KEY_SCHEMA: Final = "file int, low long, high long, offset long"
 _RESOLVED_SCHEMA: Final = "path string, keys long"
+_OUT_OF_ORDER: Final = -(2**63)  # in the place of an offset, then of a number of keys; no `~offset` is as small
 
 
 class SparkPasses:
@@ -63,7 +65,8 @@ class SparkPasses:
         slots = largest_map(round_.config.memory_budget)
         aborted = AbortedRanges.of([*round_.aborted, *round_.lingering])
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
-        tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, round_.keys.slots) for pieces in groups]
+        room = round_.keys.slots, round_.config.memory_budget
+        tasks = [ScanTask(self._place, pieces, aborted, first, hash_key, *room) for pieces in groups]
         parts: list[TransactionRows] = []
         keys = KeyMap(slots, hash_key)
         with round_.phase("keys", sum(piece.size for pieces in groups for piece in pieces)):
@@ -97,15 +100,17 @@ class SparkPasses:
             source = self._session.range(0, len(groups), 1, len(groups))
             shuffled = source.mapInArrow(emit, _KEY_SCHEMA).repartition(files, "file")
             rows = shuffled.mapInArrow(resolve, _RESOLVED_SCHEMA).collect()
+        if any(row["keys"] == _OUT_OF_ORDER for row in rows):
+            raise shared_offsets(round_.log.directory)
         self.key_count = sum(row["keys"] for row in rows)
         return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
 
-    def rewrite(self, group: Sequence[Segment], rules: Rules, latest: Answers) -> Generator[Rewritten]:
-        """Pass 2 over one group, in order."""
-        pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-        tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]
-        results: list[RewrittenFile] = self._run(rewrite, tasks)
-        return (result.load() for result in results)
+    def rewrite(self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: Answers) -> Generator[RewrittenGroup]:
+        """Pass 2, group by group."""
+        for group in groups:
+            pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
+            tasks = [RewriteTask(self._place, bundle, rules, latest) for bundle in bundled(pieces)]
+            yield RewrittenGroup(group, partial(_load, self._run(rewrite, tasks)))
 
     def _run(self, work: Any, tasks: Sequence[Any], groups: Sequence[Sequence[Piece]] | None = None) -> list[Any]:
         weights = None if groups is None else [sum(piece.size for piece in pieces) for pieces in groups]
@@ -115,6 +120,14 @@ class SparkPasses:
             if isinstance(result, KsegError):
                 raise result
         return results
+
+
+def _load(files: Sequence[RewrittenFile], append: Append) -> Generator[Rewritten]:
+    for file in files:
+        result = file.load()
+        for data, table in zip(result.data, result.tables, strict=True):
+            append(data, table)
+        yield result
 
 
 class _Rows:
@@ -136,7 +149,10 @@ def _emit_keys(
 ) -> Iterator[pa.RecordBatch]:
     for piece in pieces:
         rows = _Rows(files)
-        KeyScanner(aborted, first, rows, hash_key, lingering)(piece)
+        scanner = KeyScanner(aborted, first, rows, hash_key, lingering)
+        scanner(piece)
+        if not scanner.in_order:
+            rows.put(np.array([[0, 0, _OUT_OF_ORDER]], np.int64))
         yield from rows.batches
 
 
@@ -147,7 +163,11 @@ def _resolve_keys(batches: Iterator[pa.RecordBatch], place: Place, first_dirty: 
     ]
     if not parts:
         return
-    dropped, keys = superseded_offsets(np.concatenate(parts), first_dirty)
+    entries = np.concatenate(parts)
+    if (entries[:, 2] == _OUT_OF_ORDER).any():
+        yield pa.record_batch([[""], [_OUT_OF_ORDER]], names=["path", "keys"])
+        return
+    dropped, keys = superseded_offsets(entries, first_dirty)
     path = place.new_file("dropped")
     write_offsets(path, dropped)
     yield pa.record_batch([[str(path)], [keys]], names=["path", "keys"])

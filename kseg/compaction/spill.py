@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kseg import durable
 from kseg.compaction.decode import Run
 from kseg.compaction.keymap import KeyMap, new_hash_key, slots_for
+from kseg.errors import LogError
 from kseg.native import keymap as native
 from kseg.native import table as t
 
@@ -28,6 +29,15 @@ WORK_BYTES: Final = 128  # of memory that resolving one entry takes: itself, its
 def files_for(records: int, budget: int, workers: int) -> int:
     """How many files so many records need, if `workers` files at a time have to fit the budget."""
     return max(-(-records * WORK_BYTES * workers // budget), 1)
+
+
+def shared_offsets(directory: str) -> LogError:
+    """What a log is refused with of whose records two may have the same offset."""
+    return LogError(
+        "records of a batch share an offset or are out of order, and files tell records apart by offset alone",
+        path=directory,
+        hint="compare keys in memory: --strategy memory, with a larger memory budget if need be",
+    )
 
 
 class SpillFiles:

@@ -64,7 +64,7 @@ def plan_keys(
     needed = slots_for(int(estimate.keys * MARGIN))
     threads = workers or os.cpu_count() or 1
     files = files_for(int(estimate.records * share * MARGIN), config.memory_budget, threads)
-    slots = min(slots_for(int(min(estimate.records, 2 * estimate.keys) * MARGIN)), room)
+    slots = min(slots_for(int(min(estimate.records, estimate.keys) * MARGIN)), room)
     about = f"about {estimate.keys} keys take {format_size(needed * 24)}"
     budget = f"the budget of {format_size(config.memory_budget)}"
     if config.strategy is not None:
@@ -83,7 +83,7 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
     reader = KeyReader(new_hash_key())
     records, seen = 0, 0
     for piece in chosen:
-        for chunk, rows in walk_piece(piece, check=False):
+        for chunk, rows in walk_piece(piece, check=False, room=reader.room):
             seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
             reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
             records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())

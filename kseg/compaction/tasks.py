@@ -82,7 +82,11 @@ def write_file(path: Path, parts: Sequence[NDArray[Any]]) -> File:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Pass 1 over some pieces: their keys into a map of their own; without a map, only their transactions."""
+    """Pass 1 over some pieces: their keys into a map of their own; without a map, only their transactions.
+
+    Attributes:
+        slots: Of the map; where there are more keys it grows, within `budget` bytes.
+    """
 
     place: Place
     pieces: tuple[Piece, ...]
@@ -90,6 +94,7 @@ class ScanTask:
     first_offset: int
     hash_key: NDArray[np.uint64]
     slots: int
+    budget: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class Scanned:
 def scan(task: ScanTask) -> Scanned:
     """Run pass 1 over a task's pieces."""
     task.place.check()
-    keys = KeyMap(task.slots, task.hash_key)
+    keys = KeyMap(task.slots, task.hash_key, task.budget)
     scanner = KeyScanner(task.aborted, task.first_offset, keys, task.hash_key)
     try:
         rows = tuple(scanner(piece) for piece in task.pieces)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +23,16 @@ logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
 MAX_CHECKPOINT_BYTES = 64 << 20
+_guard = threading.Lock()  # partitions of one directory share its files
+
+
+def _forget_in_child() -> None:
+    """Nobody in a forked child is going to give the lock back that another thread held."""
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class CheckpointKind(StrEnum):
@@ -96,15 +108,16 @@ def update_checkpoint(log_dir: str, kind: CheckpointKind, changes: Mapping[Topic
     Raises:
         IndexFileError: The file is malformed: writing it anew would lose the other partitions' offsets.
     """
-    offsets = read_checkpoint(LocalStore(), log_dir, kind)
-    merged = dict(offsets or {})
-    for tp, offset in changes.items():
-        if offset is None:
-            merged.pop(tp, None)
-        else:
-            merged[tp] = offset
-    if offsets is None or merged != offsets:
-        write_checkpoint(log_dir, kind, merged)
+    with _guard:
+        offsets = read_checkpoint(LocalStore(), log_dir, kind)
+        merged = dict(offsets or {})
+        for tp, offset in changes.items():
+            if offset is None:
+                merged.pop(tp, None)
+            else:
+                merged[tp] = offset
+        if offsets is None or merged != offsets:
+            write_checkpoint(log_dir, kind, merged)
 
 
 def read_leader_epochs(store: Store, directory: str) -> LeaderEpochs | None:

@@ -23,7 +23,7 @@ from kseg.log.holes import HoledFile
 from kseg.log.names import FileKind
 from kseg.log.sound import claimed_offsets, find_batch, is_zero
 from kseg.log.sound_walk import SoundWalker
-from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, Walk, check_order
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, Walk, WalkRoom, check_order
 from kseg.native import table as t
 from kseg.storage import Entry, LocalFile, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
@@ -230,6 +230,7 @@ class Segment:
         hint: int = 0,
         check: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
+        room: WalkRoom | None = None,
     ) -> Walk:
         """Walk the batches of an open log file; where damage is passed over, checksums are always checked."""
         if self.options.skip_damage:
@@ -243,6 +244,7 @@ class Segment:
             check=check,
             chunk_bytes=chunk_bytes,
             limiter=self.limiter,
+            room=room,
         )
 
     def sound_walk(

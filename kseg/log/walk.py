@@ -56,6 +56,16 @@ class Chunk:
     rows: int
 
 
+class WalkRoom:
+    """Memory that one walk after the other uses, so that its pages are there already; for one walk at a time."""
+
+    __slots__ = ("buffer", "table")
+
+    def __init__(self) -> None:
+        self.buffer: t.Bytes = np.empty(0, np.uint8)
+        self.table = t.new_table(ROWS_PER_CHUNK)
+
+
 class Walk(Protocol):
     """A walk through the batches of a file, chunk by chunk."""
 
@@ -82,6 +92,7 @@ class BatchWalker:
         check: Verify the checksum of every batch.
         chunk_bytes: The most that is read at a time, unless one batch is larger.
         limiter: Shared by all walks of one reader.
+        room: Used instead of new memory.
 
     Damage raises a `FormatError` that names the file after everything before it was given. Bytes at the end that are no
     whole batch end the walk: `torn_position` tells where they begin, `raise_if_torn` makes an error of them.
@@ -98,6 +109,7 @@ class BatchWalker:
         check: bool = True,
         chunk_bytes: int = CHUNK_BYTES,
         limiter: RateLimiter | None = None,
+        room: WalkRoom | None = None,
     ) -> None:
         self._file = file
         self._options = options
@@ -107,9 +119,8 @@ class BatchWalker:
         self._next_read = min(hint or FIRST_CHUNK_BYTES, self._chunk_bytes)
         self._check = check
         self._limiter = limiter or RateLimiter(options.max_bytes_per_second)
-        self._buffer = np.empty(0, np.uint8)
+        self._room = room or WalkRoom()
         self._begin = 0
-        self._table = t.new_table(ROWS_PER_CHUNK)
         self.torn_position: int | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -149,19 +160,20 @@ class BatchWalker:
         size = min(self._next_read, self._end - start)
         if size <= 0:
             return 0
-        if self._buffer.size - self._begin < held + size:
-            room = self._buffer
-            if room.size < held + size:
+        buffer = self._room.buffer
+        if buffer.size - self._begin < held + size:
+            grown = buffer
+            if buffer.size < held + size:
                 # a second read means that more will follow: room for them all, whose pages come with their first use
-                later = READS_A_BUFFER * min(self._chunk_bytes, self._end - start) if room.size else 0
-                room = pooled(held + max(size, later))
-            room[:held] = self._buffer[self._begin : self._begin + held]
-            self._buffer, self._begin = room, 0
+                later = READS_A_BUFFER * min(self._chunk_bytes, self._end - start) if buffer.size else 0
+                grown = pooled(held + max(size, later))
+            grown[:held] = buffer[self._begin : self._begin + held]
+            self._room.buffer, self._begin = grown, 0
         target = self._begin + held
         self._limiter.take(size)
         drop = self._options.drop_page_cache and not self._file.is_cached(start, start + size)
         try:
-            got = self._file.read_into(start, self._buffer[target : target + size])
+            got = self._file.read_into(start, self._room.buffer[target : target + size])
         except UnreadableError as error:
             got = error.start - start
             if got <= 0:  # else what lies before is given first
@@ -175,7 +187,7 @@ class BatchWalker:
         """A batch is larger than what was read: read as much as it says it has, if that is allowed."""
         if held < t.LOG_OVERHEAD:
             return
-        length = self._buffer[self._begin + 8 : self._begin + 12]
+        length = self._room.buffer[self._begin + 8 : self._begin + 12]
         size = int.from_bytes(length.tobytes(), "big", signed=True) + t.LOG_OVERHEAD
         if size > self._options.max_batch_bytes:
             left = self._end - self._position
@@ -193,16 +205,16 @@ class BatchWalker:
     def _walk(self, held: int) -> Iterator[Chunk]:
         """Walk the buffer's bytes, as often as the table fills up; `_consumed` says how far it came."""
         self._consumed = 0
-        data = self._buffer[self._begin : self._begin + held]
+        data, table = self._room.buffer[self._begin : self._begin + held], self._room.table
         while self._consumed < held:
             fill = fill_checked if self._check else fill_headers
-            rows, after, status = fill(data, self._consumed, held, self._position, self._table, 0)
+            rows, after, status = fill(data, self._consumed, held, self._position, table, 0)
             if rows:
-                yield Chunk(data, self._position, self._table, rows)
+                yield Chunk(data, self._position, table, rows)
             self._consumed = after
             if status == headers.BAD_CHECKSUM:
-                _, computed = scan_checksums(data, self._position, self._table, rows, 1)
-                raise checksum_error(self._table, rows, computed).with_context(path=self._file.path)
+                _, computed = scan_checksums(data, self._position, table, rows, 1)
+                raise checksum_error(table, rows, computed).with_context(path=self._file.path)
             if status < 0:
                 raise walk_error(status, self._position + after).with_context(path=self._file.path)
             if status == headers.INCOMPLETE:

@@ -85,6 +85,19 @@ def put_keys(slots: Any, region: int, entries: Any, order: Any, start: int, end:
 
 
 @kernel
+def move_keys(slots: Any, larger: Any, held: Any) -> None:
+    """Put all keys of a table into a larger one, which is empty; `held[region]` becomes how many each region holds."""
+    size = larger.shape[0] >> REGION_BITS
+    for slot in range(slots.shape[0]):
+        if slots[slot, 2] != EMPTY:
+            region = region_of(slots[slot, 0])
+            target = _find(larger, region * size, size - 1, slots[slot, 0], slots[slot, 1])
+            for column in range(3):
+                larger[target, column] = slots[slot, column]
+            held[region] += 1
+
+
+@kernel
 def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -> None:
     """The latest offset of each wanted key, -1 where the map does not know it."""
     size = slots.shape[0] >> REGION_BITS

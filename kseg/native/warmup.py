@@ -83,6 +83,7 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
     keys.fill_entries(data, data, table, range(0), flags, numbers, numbers, 0, key, entries, 0)
     keymap.order_by_region(entries, 0, ends, numbers)
     keymap.put_keys(slots, 0, entries, numbers, 0, 0, 0, 0)
+    keymap.move_keys(slots, slots, numbers)
     keymap.fill_latest(slots, hashes, flags, 0, numbers)
     keymap.mark_latest(slots, 0, data)
     keymap.fill_latest_marked(data, 0, columns, 0, numbers)

@@ -16,9 +16,11 @@ from kseg.compaction import RemoteOptions, compact, erase, repack
 from kseg.log.metadata import PartitionMetadata, write_partition_metadata
 from kseg.log.partition import open_log
 from kseg.tiering import offload
+from tests.builders import LogBuilder
 from tests.compaction.rounds import GrowingLog, Setup
 from tests.datasource import compact_elsewhere
 from tests.datasource.spark_session import environment
+from tests.reference.record import Record
 from tests.scale import counts
 from tests.tiering.tiers import TOPIC_ID
 
@@ -46,6 +48,20 @@ def test_spark_and_threads_write_the_same_files(spark, oracle, tmp_path, seed):
         assert files_of(copies["memory"]) == expected
         assert files_of(copies["spill"]) == expected
         log.first_dirty = max(log.first_dirty, report.partitions[0].checkpoint)
+
+
+def test_records_that_share_an_offset_are_refused_by_the_shuffle(spark, tmp_path):
+    """It tells of superseded records by offset alone, and would take the twin of one too."""
+    twins = [Record(0, 1000, b"a", b"1", ()), Record(0, 1000, b"b", b"2", ())]
+    builder = LogBuilder(tmp_path / "data").segment().batch(twins, last_offset_delta=1).record(b"a", b"3")
+    directory = builder.segment().record(b"z", b"z").write()
+    before = files_of(directory)
+    config = compact_elsewhere.config()
+    (refused,) = compact(directory, config=config, now_ms=2000, strategy="spill", spark=spark).partitions
+    assert "share an offset" in refused.error
+    assert files_of(directory) == before
+    (done,) = compact(directory, config=config, now_ms=2000, strategy="memory", spark=spark).partitions
+    assert (done.error, done.superseded, done.records_after) == (None, 1, 2)
 
 
 def test_erasing_and_repacking_on_spark_write_the_same_files(spark, oracle, tmp_path):

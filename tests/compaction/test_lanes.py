@@ -1,0 +1,188 @@
+"""Partitions side by side: what is left is what one after the other leaves."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+import kseg
+from kseg.compaction import CleanerConfig, compact
+from kseg.compaction.lanes import Means, StoppedError, run_lanes
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint
+from kseg.progress import SILENT, Progress
+from kseg.storage import LocalStore
+from tests.faults.disk import FaultyDisk, run_with
+from tests.scale import counts
+
+NOW = 1_700_000_100_000
+MARKER = ".kafka_cleanshutdown"
+CHECKPOINT = CheckpointKind.CLEANER.value
+PARTITIONS = 5
+CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, segment_bytes=20_000)
+
+
+class Recorded(Progress):
+    """Calls must not overlap, and must make sense one after the other."""
+
+    def __init__(self):
+        self.phases = []
+        self._inside = threading.Lock()
+        self._open = None
+
+    def begin(self, phase, total, unit="B"):
+        assert self._inside.acquire(blocking=False)
+        assert self._open is None
+        self._open = [phase, total, 0]
+        self.phases.append(self._open)
+        self._inside.release()
+
+    def advance(self, amount):
+        assert self._inside.acquire(blocking=False)
+        self._open[2] += amount
+        self._inside.release()
+
+    def end(self):
+        assert self._inside.acquire(blocking=False)
+        assert self._open is not None
+        self._open = None
+        self._inside.release()
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start") / "data"
+    for partition in range(PARTITIONS):
+        with kseg.create_log(folder / f"orders-{partition}", config=kseg.LogConfig(segment_bytes=9000)) as writer:
+            for number in range(0, 900 + 300 * partition, 50):
+                keys = [b"k%d" % ((number + n) * 7 % (90 + partition)) for n in range(50)]
+                values = [b"value %d" % (number + n) * 3 for n in range(50)]
+                writer.append(pa.table({"key": keys, "value": values, "timestamp": [NOW - 10**6] * 50}), codec="lz4")
+    (folder / MARKER).write_bytes(b"clean")
+    return folder
+
+
+def files_of(folder):
+    """All bytes; of a checkpoint the lines, whose order is that in which partitions were done."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: sorted(data.splitlines()) if name == CHECKPOINT else data for name, data in files.items()}
+
+
+def run(folder, **options):
+    return compact(folder, topics=["orders"], config=CONFIG, now_ms=NOW, **options)
+
+
+@pytest.fixture(scope="module")
+def expected(start, tmp_path_factory):
+    folder = shutil.copytree(start, tmp_path_factory.mktemp("expected") / "data")
+    assert not run(folder, workers=1).failed
+    return files_of(folder)
+
+
+def records_of(folder):
+    """A round that died leaves other segments to the next one, but the same records."""
+    logs = [kseg.open_log(folder / f"orders-{number}") for number in range(PARTITIONS)]
+    return [pa.Table.from_batches(log.read(columns=["offset", "key", "value"])).to_pylist() for log in logs]
+
+
+@pytest.fixture(scope="module")
+def records(start, tmp_path_factory):
+    folder = shutil.copytree(start, tmp_path_factory.mktemp("records") / "data")
+    run(folder, workers=1)
+    return records_of(folder)
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_side_by_side_and_one_after_the_other_leave_the_same(start, expected, tmp_path, strategy):
+    for budget in (1 << 20, 512 << 20):  # of the smaller one each map needs all
+        folder = shutil.copytree(start, tmp_path / f"data-{budget}")
+        progress = Recorded()
+        report = run(folder, workers=3, strategy=strategy, memory_budget=budget, progress=progress)
+        assert [(p.partition, p.error, p.strategy) for p in report.partitions] == [
+            (number, None, strategy) for number in range(PARTITIONS)
+        ]
+        assert files_of(folder) == expected
+        assert progress.phases and all(0 <= done <= total for _, total, done in progress.phases)
+    assert files_of(folder) != files_of(start)
+    assert len(read_checkpoint(LocalStore(), str(folder), CheckpointKind.CLEANER)) == PARTITIONS
+
+
+def test_a_damaged_partition_stops_no_other(start, expected, tmp_path):
+    folder = shutil.copytree(start, tmp_path / "data")
+    path = min((folder / "orders-1").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-3] + b"???")
+    report = run(folder, workers=2)
+    assert [p.error is None for p in report.partitions] == [True, False, True, True, True]
+    left = files_of(folder)
+    others = {name: data for name, data in expected.items() if "orders-1/" not in name}
+    del others[MARKER], others[CHECKPOINT]
+    assert {name: left[name] for name in others} == others
+
+
+@pytest.mark.parametrize("number", range(5, 255, 250 // counts(8)))
+def test_the_power_goes_while_two_are_at_work(start, expected, records, tmp_path, number):
+    folder = shutil.copytree(start, tmp_path / "data")
+    end = run_with(FaultyDisk(number, "cut"), lambda path, _: run(path, workers=2), folder)
+    assert end.power_was_cut
+    assert not run(folder, workers=2).failed
+    assert files_of(folder)[CHECKPOINT] == expected[CHECKPOINT]
+    assert not [path for path in folder.rglob("*") if path.suffix in (".cleaned", ".swap", ".deleted", ".tmp")]
+    assert records_of(folder) == records
+
+
+def test_an_error_of_one_ends_all():
+    began = threading.Event()
+
+    def work(task, progress, room):
+        progress.begin("x", 10)
+        if task == 0:
+            began.wait(10)
+            raise RuntimeError("broken")
+        began.set()
+        for _ in range(1000):
+            progress.advance(0)
+            time.sleep(0.01)
+        raise AssertionError("nobody stopped it")
+
+    stopped = []
+
+    def noted(task, progress, room):
+        try:
+            return work(task, progress, room)
+        except StoppedError:
+            stopped.append(task)
+            raise
+
+    with pytest.raises(RuntimeError, match="broken"):
+        run_lanes(noted, [0, 1, 2, 3], SILENT, 2, 2)
+    assert 1 in stopped  # and perhaps one that began meanwhile
+
+
+def test_results_stand_in_the_order_of_the_tasks():
+    for lanes in (1, 2):
+        assert run_lanes(lambda task, _, __: task * 2, range(20), SILENT, lanes, 2) == [2 * n for n in range(20)]
+
+
+def test_no_more_room_is_given_than_there_is():
+    room, taken, most = Means(2), [0], [0]
+    lock = threading.Lock()
+
+    def work(shares):
+        for _ in range(30):
+            with room.take(shares):
+                with lock:
+                    taken[0] += shares
+                    most[0] = max(most[0], taken[0])
+                time.sleep(0.0005)
+                with lock:
+                    taken[0] -= shares
+
+    threads = [threading.Thread(target=work, args=(1 + n % 2,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (taken, most) == ([0], [2])

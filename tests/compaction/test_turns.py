@@ -1,0 +1,102 @@
+"""Threads write into one segment, in the order of their pieces."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from kseg.compaction.rewrite import Rewritten
+from kseg.compaction.turns import Turns
+from kseg.native import table as t
+from tests.scale import counts
+
+PIECES = 12
+PARTS = 5
+
+
+def part(number, place):
+    return np.array([number, place], np.uint8), t.new_table(0)
+
+
+def do_piece(turns, number, shared=None):
+    """Put the parts of a piece, in memory that is used again at once."""
+    memory = np.empty(2, np.uint8) if shared is None else shared
+    for place in range(PARTS):
+        data, table = part(number, place)
+        memory[:] = data
+        turns.put(number, memory, table)
+        memory[:] = 255
+    turns.end(number)
+    return Rewritten()
+
+
+@pytest.mark.parametrize("seed", range(counts(20)))
+def test_what_threads_make_is_written_in_order(seed):
+    turns, written, order = Turns(), [], list(range(PIECES))
+    random.Random(seed).shuffle(order)
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(do_piece, turns, number) for number in order]
+        if seed % 2:
+            made[0].result()  # before there is something to write to
+        results = (future.result() for future in made)
+        with closing(turns.gather(results, lambda data, _: written.append(tuple(data.tolist())))) as gathered:
+            assert len(list(gathered)) == PIECES
+    assert written == [(number, place) for number in range(PIECES) for place in range(PARTS)]
+
+
+def test_what_has_its_turn_is_not_copied():
+    turns, memory, seen = Turns(), np.empty(2, np.uint8), []
+
+    def append(data, _):
+        seen.append(np.shares_memory(data, memory))
+
+    results = (do_piece(turns, number, memory) for number in range(2))
+    with closing(turns.gather(results, append)) as gathered:
+        list(gathered)
+    assert seen == [True] * (2 * PARTS)
+
+
+def test_nothing_is_written_behind_a_failure():
+    turns, written = Turns(), []
+
+    def append(data, _):
+        if data[0] == 1:
+            raise OSError("full")
+        written.append(int(data[0]))
+
+    def results():
+        yield do_piece(turns, 0)
+        yield do_piece(turns, 2)
+        yield do_piece(turns, 1)
+
+    with closing(turns.gather(results(), append)) as gathered, pytest.raises(OSError, match="full"):
+        list(gathered)
+    turns.end(1)
+    assert written == [0] * PARTS
+
+
+def test_nobody_writes_once_it_is_closed():
+    """A thread that is in the middle of it is waited for: the descriptor is closed next, and its number used again."""
+    turns, inside, may_go, written = Turns(), threading.Event(), threading.Event(), []
+
+    def append(data, _):
+        inside.set()
+        may_go.wait(10)
+        written.append(is_open)
+
+    is_open = True
+    gathered = turns.gather((Rewritten() for _ in range(2)), append)
+    next(gathered)
+    worker = threading.Thread(target=do_piece, args=(turns, 0))
+    worker.start()
+    assert inside.wait(10)
+    threading.Timer(0.05, may_go.set).start()
+    gathered.close()
+    is_open = False
+    worker.join()
+    assert written and all(written)
