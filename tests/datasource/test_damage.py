@@ -71,6 +71,17 @@ def test_column_gives_each_damaged_place_once(spark, damaged):
             assert sound == sorted({*range(9000)} - lost)
 
 
+def test_damage_that_lies_in_several_ranges_is_told_by_the_first(tmp_path):
+    LogBuilder(tmp_path).batch(10).batch(10).corrupt(byte=80).batch(10).write()
+    source = KsegDataSource({"path": str(tmp_path), "corrupt": "column", "maxRecordsPerPartition": "7"})
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    rows = [[row for batch in reader.read(task) for row in batch.to_pylist()] for task in tasks]
+    assert len(tasks) > 3
+    assert [row["offset"] for task in rows for row in task] == [*range(11), *range(20, 30)]
+    assert [row["_corrupt"]["endOffset"] for task in rows for row in task if row["_corrupt"]] == [20]
+
+
 def test_the_column_is_there_when_it_should_be_and_only_then(spark, damaged):
     directory, _ = damaged
     reader = spark.read.format("kseg").option("corrupt", "column")

@@ -89,7 +89,8 @@ def test_a_segment_that_was_replaced_is_never_read_by_old_positions(planned, how
     elif how == "a shorter file":
         os.truncate(file, file.stat().st_size - 1)
     else:
-        other = LogBuilder(path.parent, "other").segment(0).record(b"k", b"v").batch(9).write()
+        other = LogBuilder(path.parent, "other").segment(0).record(b"k", b"v").batch(9).batch(9).write()
+        assert (other / file.name).stat().st_size > file.stat().st_size  # or its size would tell already
         file.write_bytes((other / file.name).read_bytes())
     with pytest.raises(kseg.LogError, match="was replaced since the read was planned"):
         list(read_split(splits[0], RECORD_SCHEMA))
