@@ -124,7 +124,11 @@ def choose_replicas(logs: Sequence[Log], metadata: Sequence[Log] = ()) -> list[L
 
 
 def _read_options(options: SourceOptions) -> ReadOptions:
-    return ReadOptions(max_bytes_per_second=options.max_read_bytes_per_second, skip_damage=options.corrupt != "fail")
+    """Who limits what is read spares a broker on the same disk: its pages in the cache are spared too."""
+    limit = options.max_read_bytes_per_second
+    return ReadOptions(
+        max_bytes_per_second=limit, drop_page_cache=limit is not None, skip_damage=options.corrupt != "fail"
+    )
 
 
 def _wanted(options: SourceOptions) -> Wanted:

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kseg
+from kseg.log.select import select_logs
+from kseg.options import parse_source_options
 
 SIZE = 12 << 20
 FEW = 64  # pages, of all reads together: those that two reads share are dropped by neither
@@ -66,3 +68,12 @@ def test_pages_that_were_there_stay(path):
     assert cached >= SIZE // mmap.PAGESIZE
     READS["rows"](kseg.open_log(path, drop_page_cache=True))
     assert pages_of(path) >= 0.9 * cached  # the kernel may have needed some
+
+
+def test_a_source_that_limits_its_rate_spares_them_too(path):
+    left = evict(path)
+    for limit, spared in (("1g", True), (None, False)):
+        options = {} if limit is None else {"maxReadBytesPerSecond": limit}
+        (log,) = select_logs([path], parse_source_options(options))
+        READS["rows"](log)
+        assert (pages_of(path) <= left + FEW) is spared
