@@ -52,20 +52,17 @@ def find_runs(
     """
     floor = base_offset if next_offset is None else next_offset
     runs: list[Run] = []
-    lowest: int | None = floor  # of a batch that is searched for; None where offsets before it may be false
+    lowest = floor  # of a batch that is searched for: records can hold batches of any offset
     position: int | None = start
     while position is not None and position < file.size:
         walk = _Walk(position, floor, MAX_OFFSET if limit is None else limit)
         walk.follow(file)
         runs += walk.runs
-        lowest = None if lowest is None else max(lowest, walk.next_offset)
+        surely, lowest = max(lowest, walk.before_last), max(lowest, walk.next_offset)
         behind = max(walk.end, position + 1)
-        position = None
-        if lowest is not None:
-            position = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=lowest)
-        if position is None and (lowest is None or lowest > floor):
-            position = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=floor)
-            lowest = lowest if position is None else None
+        position = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=lowest)
+        if position is None and surely < lowest:  # the offsets of the batch before the damage may be false
+            position, lowest = find_batch(file, OPTIONS, behind, base_offset=base_offset, next_offset=surely), surely
     rising = all(one.next_offset <= two.first_offset for one, two in itertools.pairwise(runs))
     return runs if rising else _rising_runs(file, runs)
 
@@ -77,13 +74,14 @@ class _Walk:
         runs: Those with rising offsets; a batch that is left out, or offsets that fall back, end one.
         end: Behind the last batch, whether it was left out or not.
         next_offset: Behind the highest offset of the runs.
+        before_last: The same without the last batch.
     """
 
     def __init__(self, start: int, floor: int, limit: int) -> None:
         self._floor, self._limit = floor, limit
         self.runs: list[Run] = []
         self.end = start
-        self.next_offset = floor
+        self.next_offset = self.before_last = floor
 
     def follow(self, file: FolderFile) -> None:
         """Walk to the end of the file or to damage."""
@@ -99,6 +97,8 @@ class _Walk:
         ends = positions + chunk.table[t.SIZE, : chunk.rows]
         fits = (firsts >= self._floor) & (lasts >= firsts) & (lasts < self._limit) & ~unreadable_markers(chunk)
         breaks = np.flatnonzero((firsts[1:] <= lasts[:-1]) | (fits[1:] != fits[:-1])) + 1
+        if fits.any():
+            self.before_last = max(self.next_offset, int(lasts[fits][:-1].max(initial=-1)) + 1)
         for first, last in itertools.pairwise([0, *breaks.tolist(), chunk.rows]):
             if fits[first]:
                 run = Run(int(positions[first]), int(ends[last - 1]), int(firsts[first]), int(lasts[last - 1]) + 1)

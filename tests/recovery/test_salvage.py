@@ -16,6 +16,7 @@ from tests.recovery.damages import DAMAGES, bases_of, copy, flip_bit, zero_block
 from tests.recovery.states import CONFIG, NOW, content
 from tests.reference import batch as v2
 from tests.reference import codecs
+from tests.reference.record import Record
 from tests.scale import counts
 
 
@@ -241,6 +242,18 @@ def test_of_a_plain_producers_batches_those_go_that_claim_a_transaction(oracle, 
     assert batches(directory) == [batch for batch in before if offsets(batch) != (1, 3)]
     loaded = oracle.load(directory)
     assert loaded["logEnd"] == loaded["lastStable"] == 9
+
+
+def test_batches_inside_a_torn_record_do_not_take_the_place_of_the_logs(tmp_path):
+    """However many there are: their offsets lie before those of the batches of the log."""
+    inside = b"".join(v2.encode_batch([Record(i, 1, b"k", b"v")], v2.Fields(i, max_timestamp=1)) for i in range(30))
+    directory = LogBuilder(tmp_path).segment(0).empty(100).batch(1).batch(1).batch(1).batch(1).write()
+    before = batches(directory)
+    torn = v2.encode_batch([Record(104, 1, b"k", inside)], v2.Fields(104, max_timestamp=1))[:-5]
+    with (directory / f"{0:020d}.log").open("ab") as file:
+        file.write(torn)
+    kseg.recover(directory, salvage=True, all=True, config=CONFIG, now_ms=NOW)
+    assert batches(directory) == before
 
 
 def sound(directory, base, end):
