@@ -140,7 +140,7 @@ def test_deep_reads_see_an_index_of_another_segment(tmp_path, tier, suffix):
         ),
         (PlainPart.TXN_INDEX, lambda _: None, "producer 6 aborted a transaction that began at 4000, and it is not th"),
         (PlainPart.OFFSET_INDEX, lambda _: b"", "has no entry for the last"),
-        (PlainPart.OFFSET_INDEX, lambda parts: parts[4000][:8], "has 1 entries, and the time index"),
+        (PlainPart.OFFSET_INDEX, lambda parts: parts[4000][:8], "has too few entries: 1, and the time index"),
         (PlainPart.SNAPSHOT, lambda parts: parts[0], "the newest batch of producer 6 ends at 3993, in the segment at"),
         (PlainPart.SNAPSHOT, lambda parts: parts[8000], "producer 6 is there with offset 11993, and the segment ends"),
         (PlainPart.LEADER_EPOCHS, lambda parts: parts[8000], "epoch 1 begins at 8000, and the segment ends at 8000"),
