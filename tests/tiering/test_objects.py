@@ -62,11 +62,12 @@ def test_small_objects_are_put_together(tier):
 
 def test_the_last_of_objects_that_are_put_together_appears_after_the_others_are_durable(tmp_path, monkeypatch):
     done = []
-    for name in ("fsync_file", "fsync_dir", "rename"):
+    changes = {name: getattr(durable, name) for name in ("fsync_file", "fsync_dir", "rename")}
+    for name in changes:
 
-        def noted(*args, name=name, change=getattr(durable, name)):
+        def noted(*args, name=name):
             done.append(name)
-            change(*args)
+            changes[name](*args)
 
         monkeypatch.setattr(durable, name, noted)
     tier = open_tier(str(tmp_path))
