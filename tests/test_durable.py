@@ -48,6 +48,28 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     assert path.read_bytes() == b"01234abcdefgh"
 
 
+@pytest.mark.parametrize("advice", ["taken", "refused", "unknown"])
+def test_pieces_are_written_out_while_more_come(tmp_path, monkeypatch, advice):
+    told = []
+
+    def advise(fd, start, length, how):
+        told.append((start, length))
+        if advice == "refused":
+            raise OSError(22, "no")
+
+    monkeypatch.setattr(durable, "WRITE_BACK_BYTES", 100)
+    if advice == "unknown":
+        monkeypatch.delattr(os, "posix_fadvise")
+    else:
+        monkeypatch.setattr(os, "posix_fadvise", advise)
+    pieces = [b"a" * 70, memoryview(b"b" * 70), np.zeros(170, np.uint8), b"", b"c"]
+    path = tmp_path / "f"
+    with durable.closing(durable.create(path), path) as fd:
+        durable.write_pieces(fd, iter(pieces), path)
+    assert path.read_bytes() == b"a" * 70 + b"b" * 70 + bytes(170) + b"c"
+    assert told == ([] if advice == "unknown" else [(0, 100), (100, 200)])
+
+
 def test_names_and_times(tmp_path):
     durable.make_dir(tmp_path / "d")
     durable.make_dir(tmp_path / "d", exist_ok=True)

@@ -19,6 +19,9 @@ from kseg.tiering.metadata_records import SegmentRecord
 Epochs: TypeAlias = "tuple[EpochStart, ...]"
 
 
+EndOf: TypeAlias = "Callable[[RemoteSegment], int | None]"
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
     """A complete upload of a segment.
@@ -56,32 +59,58 @@ def choose_segments(
     *,
     lineage: Callable[[], Epochs],
     epochs_of: Callable[[RemoteSegment], Epochs],
-    end_of: Callable[[RemoteSegment], int | None] | None = None,
+    end_of: EndOf | None = None,
+    exact: bool = False,
 ) -> list[RemoteSegment]:
     """The segments that are the log, by start offset; no two have the same.
 
     Args:
         known: What `__remote_log_metadata` says of the partition, by segment id; None where it says nothing.
-        lineage: Gives the partition's leader epochs; asked only where uploads overlap.
-        epochs_of: Gives the leader epochs of a segment; asked only where uploads overlap.
-        end_of: Gives the offset behind a segment's batches; asked of those whose end nobody tells. Without it they are
-            taken to end where the next one starts, which is right to read them, but not to restore them.
+        lineage: Gives the partition's leader epochs; asked only where uploads overlap, or may.
+        epochs_of: Gives the leader epochs of a segment; asked only there too.
+        end_of: Gives the offset behind a segment's batches, where nobody else tells where it ends.
+        exact: Ask it of all such segments. Otherwise they are taken to end where the next one starts, which is right to
+            read them, but not to restore them.
     """
     if known is not None:
         finished = {segment_id: told for segment_id, told in known.items() if told.is_finished}
         found = [_informed(s, finished[s.name.segment_id]) for s in found if s.name.segment_id in finished]
     else:
         found = [segment for segment in found if not segment.is_retired]
-    ordered = _with_ends(sorted(found, key=lambda segment: segment.start_offset), end_of)
-    clashing = _overlapping(ordered)
-    if clashing:
-        epochs = lineage()
-        ordered = [
-            segment
-            for i, segment in enumerate(ordered)
-            if i not in clashing or is_on_lineage(epochs_of(segment), segment.next_offset, epochs)
-        ]
+    pool = sorted(found, key=lambda segment: segment.start_offset)
+    history: Epochs | None = None
+    while True:
+        ordered = _with_ends(pool, end_of if exact else None)
+        guessed = {i for i, segment in enumerate(pool) if segment.next_offset is None and len(pool) > 1}
+        suspects = (
+            _overlapping(ordered) | guessed
+        )  # what ends at a guess may have offsets that a later leader wrote anew
+        if not suspects:
+            break
+        history = lineage() if history is None else history
+        stale = {
+            i
+            for i in suspects
+            if not _is_valid(ordered[i], epochs_of, history)
+            and not (i in guessed and _is_valid(_cut(ordered[i], end_of), epochs_of, history))
+        }
+        if not stale:
+            break
+        pool = [segment for i, segment in enumerate(pool) if i not in stale]
     return _without_duplicates(ordered)
+
+
+def _is_valid(segment: RemoteSegment, epochs_of: Callable[[RemoteSegment], Epochs], lineage: Epochs) -> bool:
+    """Whether a segment, up to where it ends or is taken to end, is on the lineage."""
+    end = segment.next_offset
+    inside = tuple(entry for entry in epochs_of(segment) if end is None or entry.start_offset < end)
+    return is_on_lineage(inside, end, lineage)
+
+
+def _cut(segment: RemoteSegment, end_of: EndOf | None) -> RemoteSegment:
+    """A segment that ends with its batches, if that is before where it was taken to end: what is behind is a gap."""
+    end = None if end_of is None else end_of(segment)
+    return segment if end is None or end >= _end(segment) else replace(segment, next_offset=end)
 
 
 def _informed(segment: RemoteSegment, told: SegmentRecord) -> RemoteSegment:
@@ -94,9 +123,7 @@ def _informed(segment: RemoteSegment, told: SegmentRecord) -> RemoteSegment:
     )
 
 
-def _with_ends(
-    ordered: Sequence[RemoteSegment], end_of: Callable[[RemoteSegment], int | None] | None
-) -> list[RemoteSegment]:
+def _with_ends(ordered: Sequence[RemoteSegment], end_of: EndOf | None) -> list[RemoteSegment]:
     """Fill in what nobody tells: a segment ends where the next one starts, unless its batches go on behind that."""
     starts = sorted({segment.start_offset for segment in ordered})
     following: dict[int, int | None] = dict(itertools.zip_longest(starts, starts[1:]))

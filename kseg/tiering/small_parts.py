@@ -166,7 +166,7 @@ class SmallParts:
         if bare > most:
             text = f"has no entry for the last {bare} bytes before the last batch"
         elif times > entries + MORE_TIMES:
-            text = f"has {entries} entries, and the time index {times}"
+            text = f"has too few entries: {entries}, and the time index {times}"
         return None if text is None else IndexFileError(text, path=self._offsets.path)
 
     def _wrong_epochs(self, end_offset: int) -> IndexFileError | None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kseg.errors import LogError, StorageError
-from kseg.index.epoch import EpochStart, LeaderEpochs
+from kseg.errors import FormatError, LogError, StorageError
+from kseg.index.epoch import LeaderEpochs
 from kseg.log.checkpoints import read_leader_epochs
 from kseg.log.metadata import PartitionMetadata, read_partition_metadata
 from kseg.log.names import (
@@ -29,6 +29,7 @@ from kseg.log.names import (
     parse_segment_file,
     segment_file_name,
 )
+from kseg.log.segment import Segment
 from kseg.storage import Entries, Entry, RandomFile, RemoteCopy, Store
 from kseg.tiering.layout import PlainPart
 from kseg.tiering.metadata_records import SegmentRecord
@@ -271,6 +272,7 @@ class TieredStore:
             known,
             lineage=functools.partial(self._lineage, directory, found),
             epochs_of=self._epochs_of,
+            end_of=functools.partial(remote_end, self.tier),
         )
 
     def _known(self, directory: str, partition: TierPartition, found: set[str]) -> Mapping[str, SegmentRecord] | None:
@@ -289,19 +291,17 @@ class TieredStore:
         self._images[parent] = read_metadata(self.local, parent) if there else MetadataImage()
         return self._images[parent].of(place.topic_id, place.partition)
 
-    def _lineage(self, directory: str, found: Iterable[RemoteSegment]) -> Epochs:
+    def _lineage(self, directory: str, found: Sequence[RemoteSegment]) -> Epochs:
         """The partition's leader epochs: the local checkpoint's, else those of the newest segment."""
+        newest = self.tier.newest_history(found)  # those of all will be asked for
         local = None if self.local is None else read_leader_epochs(self.local, directory)
-        if local is not None:
-            return local.entries
-        histories = [self.tier.leader_epochs(segment) for segment in found]
-        return max(histories, key=lambda epochs: epochs[-1] if epochs else EpochStart(-1, -1), default=())
+        return newest if local is None else local.entries
 
     def _epochs_of(self, segment: RemoteSegment) -> Epochs:
         """The epochs inside a segment; from its own history where nothing else tells."""
         if segment.leader_epochs is not None:
             return segment.leader_epochs
-        history = LeaderEpochs(self.tier.leader_epochs(segment)).truncate_from_start(segment.start_offset)
+        history = LeaderEpochs(self.tier.history(segment)).truncate_from_start(segment.start_offset)
         return history.entries
 
     def _remote_entry(self, directory: str, name: str) -> Entry | None:
@@ -328,6 +328,28 @@ class TieredStore:
         if not shown.segments:
             return None
         return LeaderEpochs(self.tier.leader_epochs(shown.segments[-1])).to_bytes()
+
+
+def remote_segment(tier: Tier, upload: RemoteSegment) -> Segment:
+    """An upload as a segment, to be read where it is; where it ends its batches tell."""
+    stem = posixpath.join(upload.directory, upload.name.stem)
+    base = upload.start_offset
+    log = segment_file_name(base, FileKind.LOG)
+    copy = RemoteCopy(stem + PlainPart.LOG.value, None, upload.max_timestamp)
+    files = {FileKind.LOG: Entry(log, upload.size, upload.mtime_ms, False, copy)}
+    for kind, part in _KINDS.items():
+        if part in upload.sidecars:
+            copy = RemoteCopy(stem + part.value)
+            files[kind] = Entry(segment_file_name(base, kind), upload.sidecars[part], upload.mtime_ms, False, copy)
+    return Segment(TieredStore(tier, None), upload.directory, base, files, ceiling=upload.next_offset)
+
+
+def remote_end(tier: Tier, upload: RemoteSegment) -> int | None:
+    """The offset behind the batches of an upload; None where these are damaged, which is told when they are read."""
+    try:
+        return remote_segment(tier, upload).next_offset
+    except FormatError:
+        return None
 
 
 def _local_bases(entries: Entries) -> list[int]:

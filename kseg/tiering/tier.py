@@ -14,12 +14,12 @@ import posixpath
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kseg.errors import FormatError, LogError, StorageError, TruncatedError
+from kseg.errors import FormatError, IndexFileError, LogError, StorageError, TruncatedError
 from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.storage import Entry, RandomFile, Store, open_store
 from kseg.storage_retry import RetryingStore, RetryPolicy
@@ -219,6 +219,18 @@ class Tier:
         path = posixpath.join(segment.directory, segment.name.stem + PlainPart.LEADER_EPOCHS.value)
         return LeaderEpochs.parse(self.read(path), path).entries
 
+    def history(self, segment: RemoteSegment) -> tuple[EpochStart, ...]:
+        """The same, and none where they cannot be understood."""
+        try:
+            return self.leader_epochs(segment)
+        except IndexFileError:
+            return ()
+
+    def newest_history(self, segments: Sequence[RemoteSegment]) -> tuple[EpochStart, ...]:
+        """The leader epochs of the segment that the newest leader copied; those of all are fetched, many at once."""
+        with ThreadPoolExecutor(min(max(len(segments), 1), THREADS)) as pool:
+            return max(pool.map(self.history, segments), key=_newest, default=())
+
     def manifest(self, segment: RemoteSegment) -> SegmentManifest:
         """The manifest of a segment in the `chunked` layout."""
         return self._manifest(posixpath.join(segment.directory, segment.name.stem))
@@ -381,3 +393,7 @@ def _chunked_segment(name: RemoteName, directory: str, manifest: SegmentManifest
         told.leader_epochs,
         told.event_timestamp_ms,
     )
+
+
+def _newest(epochs: tuple[EpochStart, ...]) -> EpochStart:
+    return epochs[-1] if epochs else EpochStart(-1, -1)

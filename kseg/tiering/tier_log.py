@@ -6,21 +6,22 @@ nobody's log shows what was retired; both hold records all the same.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kseg.errors import FormatError, OptionError
-from kseg.index.epoch import EpochStart
-from kseg.log.names import FileKind, segment_file_name
+from kseg.errors import OptionError
+from kseg.index.epoch import LeaderEpochs
+from kseg.log.names import FileKind
 from kseg.log.segment import Segment
-from kseg.storage import Entry, LocalStore, RemoteCopy
+from kseg.storage import LocalStore
 from kseg.tiering.layout import Layout, PlainPart, RemoteName
 from kseg.tiering.metadata_records import SegmentRecord
-from kseg.tiering.segments import RemoteSegment, choose_segments
-from kseg.tiering.store import TieredStore
+from kseg.tiering.segments import Epochs, RemoteSegment, choose_segments
+from kseg.tiering.store import remote_end, remote_segment
 from kseg.tiering.tier import Tier, TierPartition
 
 _KINDS: Final = {
@@ -63,20 +64,6 @@ class TierLog:
         return [posixpath.join(upload.directory, name) for name in names if name.startswith(upload.name.stem + ".")]
 
 
-def remote_segment(tier: Tier, upload: RemoteSegment) -> Segment:
-    """An upload as a segment; see `TierLog.segment`."""
-    stem = posixpath.join(upload.directory, upload.name.stem)
-    base = upload.start_offset
-    log = segment_file_name(base, FileKind.LOG)
-    copy = RemoteCopy(stem + PlainPart.LOG.value, None, upload.max_timestamp)
-    files = {FileKind.LOG: Entry(log, upload.size, upload.mtime_ms, False, copy)}
-    for part, kind in _KINDS.items():
-        if part in upload.sidecars:
-            copy = RemoteCopy(stem + part.value)
-            files[kind] = Entry(segment_file_name(base, kind), upload.sidecars[part], upload.mtime_ms, False, copy)
-    return Segment(TieredStore(tier, None), upload.directory, base, files, ceiling=upload.next_offset)
-
-
 def read_tier_log(tier: Tier, place: TierPartition, known: Mapping[str, SegmentRecord] | None) -> TierLog:
     """List a partition of a tier.
 
@@ -95,26 +82,18 @@ def current_segments(
 ) -> list[RemoteSegment]:
     """The uploads that are the log, where no local log is at hand: the newest leader epochs are its lineage."""
 
-    def lineage() -> tuple[EpochStart, ...]:
-        return max((tier.leader_epochs(segment) for segment in found), key=_newest, default=())
-
-    def end_of(segment: RemoteSegment) -> int | None:
-        try:
-            return remote_segment(tier, segment).next_offset
-        except FormatError:  # it is told where it is read
-            return None
+    def epochs_of(segment: RemoteSegment) -> Epochs:
+        history = LeaderEpochs(tier.history(segment)).truncate_from_start(segment.start_offset)
+        return segment.leader_epochs or history.entries
 
     return choose_segments(
         found,
         known,
-        lineage=lineage,
-        epochs_of=lambda s: s.leader_epochs or tier.leader_epochs(s),
-        end_of=end_of,
+        lineage=lambda: tier.newest_history(found),
+        epochs_of=epochs_of,
+        end_of=functools.partial(remote_end, tier),
+        exact=True,
     )
-
-
-def _newest(epochs: tuple[EpochStart, ...]) -> tuple[int, int]:
-    return (epochs[-1].epoch, epochs[-1].start_offset) if epochs else (-1, -1)
 
 
 def root_of(tier: Tier, place: TierPartition) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import kseg
 from kseg.log.checkpoints import CheckpointKind, write_checkpoint
 from kseg.tiering import offload
+from kseg.tiering.metadata_records import metadata_partition
 from kseg.tiering.objects import RetryPolicy
 from kseg.types import TopicPartition
 from tests.log.written import START, clock, numbered
@@ -47,6 +48,12 @@ def make_cluster(
         write_checkpoint(str(folder), kind, ends)
     (folder / MARKER).write_bytes(b"clean")
     return folder
+
+
+def partitions_elsewhere(folder):
+    """So many partitions of the metadata topic that the topic's records, by its random id, are not in the first."""
+    topic_id = kseg.open_log(folder / "a-0").topic_id
+    return next(count for count in range(50, 100) if metadata_partition(topic_id, 0, count))
 
 
 def run(folder, remote, **options):

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import kseg
+from kseg import durable
 from kseg.errors import OptionError, StorageError
 from kseg.tiering.objects import Digest, RetryPolicy, Tally, check_remote, open_tier
 
@@ -52,6 +53,26 @@ def test_put_list_read_and_delete(tier):
     tier.delete("t-y/1/c")
     assert tier.list() == []
     assert tier.stat("t-y/1/c") is None
+
+
+def test_small_objects_are_put_together(tier):
+    assert tier.put_together({"t/a": b"12", "t/b": b"", "t/c": b"345"}) == 5
+    assert [(found.key, found.size) for found in tier.list()] == [("t/a", 2), ("t/b", 0), ("t/c", 3)]
+
+
+def test_the_last_of_objects_that_are_put_together_appears_after_the_others_are_durable(tmp_path, monkeypatch):
+    done = []
+    changes = {name: getattr(durable, name) for name in ("fsync_file", "fsync_dir", "rename")}
+    for name in changes:
+
+        def noted(*args, name=name):
+            done.append(name)
+            changes[name](*args)
+
+        monkeypatch.setattr(durable, name, noted)
+    tier = open_tier(str(tmp_path))
+    tier.put_together({"a": b"1", "b": b"2", "c": b"3"})
+    assert done == [*["fsync_file"] * 3, *["rename"] * 2, "fsync_dir", "rename", "fsync_dir"]
 
 
 def test_the_stores_clock_leaves_nothing(tier):

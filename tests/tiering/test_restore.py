@@ -14,11 +14,11 @@ from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.offsets import OffsetEntry
 from kseg.offsets.entries import format_entries
 from kseg.storage import LocalStore
-from kseg.tiering import restore
+from kseg.tiering import offload, restore
 from kseg.tiering.layout import PlainPart
 from kseg.types import TopicPartition
 from tests.faults.disk import each_fault
-from tests.log.written import bases, names, numbered
+from tests.log.written import bases, clock, names, numbered
 from tests.reference.rows import records_of
 from tests.tiering.changed import change_part, read_part
 from tests.tiering.cluster import QUICK, make_cluster, rows, run
@@ -117,6 +117,47 @@ def test_uploads_with_other_bounds_are_restored_once(tmp_path, folder, layout, c
     assert errors(restore(str(tmp_path / "tier"), tmp_path / "new")) == []
     assert rows(tmp_path / "new" / "a-0") == whole
     assert bases(tmp_path / "new" / "a-0") == back
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+def test_an_upload_of_a_leader_that_was_deposed_is_not_read_though_it_begins_elsewhere(tmp_path, layout):
+    """Two leaders wrote other records at 25 to 39; where the old one's upload of `plain` ends, nobody tells."""
+    ours, theirs = tmp_path / "ours" / "a-0", tmp_path / "theirs" / "a-0"
+    for partition, cuts, epoch in ((theirs, [0, 20, 40], 0), (ours, [0, 10, 30, 50], 1)):
+        with kseg.create_log(partition) as writer:
+            for base in range(0, 60, 5):
+                if base in cuts[1:]:
+                    writer.roll()
+                is_late = base >= 25
+                value = b"%d of %d" % (base, epoch if is_late else 0)
+                writer.append(pa.table({"value": [value] * 5}), leader_epoch=epoch if is_late else 0)
+    shutil.copy(ours / "partition.metadata", theirs)
+    for partition in (theirs, ours):
+        offload(partition, str(tmp_path / "tier"), layout=layout, archive=True)
+    whole = [row.value for row in rows(ours) if row.offset < 50]
+    assert [row.value for row in records_of(kseg.open_dir(tmp_path / "tier")["a", 0].read())] == whole
+    assert errors(restore(str(tmp_path / "tier"), tmp_path / "new", start=10)) == []
+    assert [row.value for row in rows(tmp_path / "new" / "a-0")] == whole[10:]
+
+
+@pytest.mark.parametrize("layout", ["plain", "chunked"])
+def test_what_lies_before_a_gap_is_read_though_another_leader_wrote_in_the_gap(tmp_path, folder, layout):
+    """The segment before it is taken to end where the next one begins, which that leader had not written."""
+    run(folder, tmp_path / "tier", layout=layout)
+    with kseg.append_to(folder / "a-0", clock=clock) as writer:
+        writer.roll()
+        writer.append(numbered(5), leader_epoch=3)
+        writer.roll()
+        writer.append(numbered(5), leader_epoch=4)
+        writer.roll()
+        writer.append(numbered(1))
+    run(folder, tmp_path / "tier", layout=layout)
+    for base in (20, 30, 40):
+        for path in (tmp_path / "tier").rglob(f"{base:020d}-*"):
+            path.unlink()
+    log = kseg.open_dir(tmp_path / "tier")["a", 0]
+    assert [segment.base_offset for segment in log.segments] == [0, 10, 45]
+    assert {row.offset for row in records_of(log.read())} == {*range(20), *range(45, 50)} - {4, 14}
 
 
 def cut_anew(partition, target, cuts):

@@ -18,7 +18,7 @@ from kseg.types import TopicPartition
 from tests.faults.store import down_from, failing
 from tests.log.written import START, bases
 from tests.reference.rows import records_of
-from tests.tiering.cluster import ENABLED, MARKER, METADATA, NOW, QUICK, make_cluster, run
+from tests.tiering.cluster import ENABLED, MARKER, METADATA, NOW, QUICK, make_cluster, partitions_elsewhere, run
 from tests.tiering.conftest import TREES
 from tests.tiering.retired import DAY_MS, make_old, marks, objects, partition_tier
 
@@ -311,7 +311,7 @@ def test_a_tier_that_is_another_is_refused(tmp_path, folder, tier):
 
 def test_all_replicas_of_the_metadata_are_needed(folder, tier):
     run(folder, tier, delete_local=True)
-    report = expire(tier, folder, 0, remote_metadata_partitions=50)
+    report = expire(tier, folder, 0, remote_metadata_partitions=partitions_elsewhere(folder))
     assert "is in no directory that was given" in report.refusals[0].reason
     assert objects(tier)
 
