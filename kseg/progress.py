@@ -6,7 +6,8 @@ from __future__ import annotations
 class Progress:
     """Called by a job; every method may be overridden.
 
-    Calls never overlap, but on Spark `advance` may come from another thread than the one that started the job.
+    Calls never overlap, but they may come from other threads than the one that started the job: on Spark, and where
+    several partitions are worked on at a time, of which one is shown.
     """
 
     def begin(self, phase: str, total: int, unit: str = "B") -> None:

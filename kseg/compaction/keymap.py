@@ -174,9 +174,9 @@ class KeyReader:
         room: For the walk that gives the chunks.
     """
 
-    def __init__(self, hash_key: NDArray[np.uint64]) -> None:
+    def __init__(self, hash_key: NDArray[np.uint64], decoder: RunDecoder | None = None) -> None:
         self._hash_key = hash_key
-        self._decoder = RunDecoder()
+        self._decoder = decoder or RunDecoder()
         self.room = self._decoder.room
         self._entries = np.empty((0, 3), np.int64)
         self.count = 0

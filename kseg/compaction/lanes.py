@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kseg.compaction.decode import RunDecoder
 from kseg.progress import Progress
 
 LANES: Final = 2
@@ -21,10 +22,10 @@ Result = TypeVar("Result")
 
 
 class Means:
-    """What partitions at a time share: memory for keys, in as many shares as there are of them, and threads.
+    """What partitions share: memory for keys, in as many shares as there are of them at a time, and threads.
 
     Attributes:
-        pool: The threads; None where a partition is alone, and has its own.
+        pool: The threads; None where each pass has its own.
     """
 
     def __init__(self, shares: int = 1, pool: ThreadPoolExecutor | None = None) -> None:
@@ -33,6 +34,14 @@ class Means:
         self._free = shares
         self._changed = threading.Condition()
         self._next = threading.Lock()  # who wants all of it is not passed by who wants less
+        self._local = threading.local()
+
+    def decoder(self) -> RunDecoder:
+        """The one of this thread: its memory is used by one piece after the other, whatever it is of."""
+        if not hasattr(self._local, "decoder"):
+            self._local.decoder = RunDecoder()
+        decoder: RunDecoder = self._local.decoder
+        return decoder
 
     @contextmanager
     def take(self, shares: int) -> Iterator[None]:
@@ -133,15 +142,18 @@ def run_lanes(
     Args:
         work: Gets a task, what it tells its progress to, and what it takes memory and threads from.
     """
-    if lanes <= 1:
-        means = Means()
-        return [work(task, progress, means) for task in tasks]
-    relay = Relay(progress)
-    with (
-        ThreadPoolExecutor(threads, thread_name_prefix="kseg") as workers,
-        ThreadPoolExecutor(lanes, thread_name_prefix="kseg-lane") as pool,
-    ):
+    with ThreadPoolExecutor(threads, thread_name_prefix="kseg") as workers:
         means = Means(lanes, workers)
+        if lanes <= 1:
+            return [work(task, progress, means) for task in tasks]
+        return _run_side_by_side(work, tasks, progress, means)
+
+
+def _run_side_by_side(
+    work: Callable[[Task, Progress, Means], Result], tasks: Sequence[Task], progress: Progress, means: Means
+) -> list[Result]:
+    relay = Relay(progress)
+    with ThreadPoolExecutor(means.shares, thread_name_prefix="kseg-lane") as pool:
         made = [pool.submit(work, task, relay.lane(), means) for task in tasks]
         try:
             wait(made, return_when=FIRST_EXCEPTION)

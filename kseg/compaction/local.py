@@ -72,7 +72,7 @@ class LocalPasses:
         keys = KeyMap(slots, new_hash_key(), budget)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
-        scanner = KeyScanner(aborted, first, keys, keys.hash_key)
+        scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)
         parts = self._scan(scanner, first)
         self.key_count = keys.keys
         end = max(scanner.last_offset + 1, first)
@@ -86,7 +86,7 @@ class LocalPasses:
         try:
             first = self._round.segments[0].base_offset
             aborted, lingering = AbortedRanges.of(self._round.aborted), AbortedRanges.of(self._round.lingering)
-            scanner = KeyScanner(aborted, first, files, new_hash_key(), lingering)
+            scanner = KeyScanner(aborted, first, files, new_hash_key(), lingering, self._means.decoder)
             parts = self._scan(scanner, first)
         finally:
             files.close()
@@ -125,7 +125,7 @@ class LocalPasses:
         def work(task: tuple[Turns, int, Piece]) -> Rewritten:
             turns, number, piece = task
             if not hasattr(local, "rewriter"):
-                local.rewriter = Rewriter(rules, latest)
+                local.rewriter = Rewriter(rules, latest, self._means.decoder())
             result: Rewritten = local.rewriter.rewrite(piece, lambda data, table: turns.put(number, data, table))
             turns.end(number)
             return result

@@ -82,10 +82,10 @@ def _nowhere(data: t.Bytes, table: t.Table) -> None:
 class Rewriter:
     """Rewrites pieces by the rules of a round; one object per thread."""
 
-    def __init__(self, rules: Rules, latest: LatestOffsets) -> None:
+    def __init__(self, rules: Rules, latest: LatestOffsets, decoder: RunDecoder | None = None) -> None:
         self._rules = rules
         self._latest = latest
-        self._decoder = RunDecoder()
+        self._decoder = decoder or RunDecoder()
         self._packers: dict[int, PackFunctions] = {}
         self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
         self._packing = np.empty(SCRATCH_BYTES, np.uint8)

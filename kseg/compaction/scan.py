@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kseg.compaction.decode import RunDecoder
 from kseg.compaction.keymap import KeyReader
 from kseg.compaction.markers import NO_ROWS, TransactionRows, transaction_rows
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
@@ -35,6 +36,7 @@ class KeyScanner:
     Args:
         first_offset: Records before it do not count, and what lies before it is only looked at for transactions.
         lingering: Of these the sink gets `~offset`: other records may supersede them, they supersede none.
+        decoder: Gives the one of the thread that asks.
 
     Attributes:
         last_offset: The last one of all batches that were scanned.
@@ -48,12 +50,14 @@ class KeyScanner:
         sink: KeySink,
         hash_key: NDArray[np.uint64],
         lingering: AbortedRanges = NONE_ABORTED,
+        decoder: Callable[[], RunDecoder] = RunDecoder,
     ) -> None:
         self._aborted = aborted
         self._lingering = lingering
         self._first_offset = first_offset
         self._sink = sink
         self._hash_key = hash_key
+        self._decoder = decoder
         self._local = threading.local()
         self._lock = threading.Lock()
         self.last_offset = -1
@@ -95,7 +99,7 @@ class KeyScanner:
     @property
     def _reader(self) -> KeyReader:
         if not hasattr(self._local, "reader"):
-            self._local.reader = KeyReader(self._hash_key)
+            self._local.reader = KeyReader(self._hash_key, self._decoder())
         reader: KeyReader = self._local.reader
         return reader
 

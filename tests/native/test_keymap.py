@@ -53,6 +53,23 @@ def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
         assert latest.tolist() == [expected.get(key, -1) if wanted else -1 for key in asked]
 
 
+@given(ENTRIES)
+def test_a_larger_table_holds_what_the_smaller_did(entries):
+    slots, larger = np.zeros((SLOTS, 3), np.int64), np.zeros((2 * SLOTS, 3), np.int64)
+    if put_all(slots, entries, 12) is None:
+        return
+    held = np.zeros(native.REGIONS, np.int64)
+    native.move_keys(slots, larger, held)
+    rows = {tuple(row) for row in slots[slots[:, 2] > 0].tolist()}
+    assert {tuple(row) for row in larger[larger[:, 2] > 0].tolist()} == rows
+    regions = [int(low) >> 60 & 15 for low, _, _ in rows]
+    assert held.tolist() == [regions.count(region) for region in range(native.REGIONS)]
+    hashes = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
+    latest = np.zeros(len(rows), np.int64)
+    native.fill_latest(larger, hashes, np.ones(len(rows), np.bool_), len(rows), latest)
+    assert latest.tolist() == [offset - 1 for _, _, offset in rows]
+
+
 @given(st.dictionaries(st.tuples(WORDS, WORDS), st.integers(5, 90), max_size=40), st.lists(st.integers(0, 120)))
 def test_offsets_that_the_map_does_not_hold_are_superseded(latest, offsets):
     slots = np.zeros((SLOTS, 3), np.int64)
