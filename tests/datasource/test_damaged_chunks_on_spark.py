@@ -22,5 +22,5 @@ def test_what_lies_in_other_chunks_is_read(spark, tmp_path, way):
     told = [row["_corrupt"] for row in rows if row["_corrupt"] is not None]
     assert told
     assert all(REASON.search(row.reason) and row.file == str(tier.path(1, ChunkedPart.LOG)) for row in told)
-    skipped = kseg.scan(spark, str(tier.root), topics="orders", columns=["offset"], corrupt="skip", **options)
+    skipped = kseg.scan(spark, str(tier.root), columns=["offset"], corrupt="skip", **options)
     assert sorted(row.offset for row in skipped.collect()) == wanted

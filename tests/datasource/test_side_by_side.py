@@ -63,6 +63,10 @@ def _cut(broker):
     broker.produce(CUT, [{"value": b"%d" % i} for i in range(60)])
     admin, wanted = AdminClient({"bootstrap.servers": broker.address}), TopicPartition(CUT, 0, 25)
     admin.delete_records([wanted])[wanted].result(30)
+    deadline = time.monotonic() + 30
+    while kseg.open_log(broker.partition_dir(CUT)).start_offset < wanted.offset:  # the checkpoint of log starts
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _transactions(broker):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import shutil
 
 import pytest
@@ -25,6 +27,11 @@ def test_findings_on_spark_are_those_of_this_process(spark, golden, tmp_path):
     assert (there.batches, there.records, there.bytes) == (here.batches, here.records, here.bytes)
 
 
+def _without_seconds(finding):
+    """How long a store was asked again is not the same in two runs."""
+    return dataclasses.replace(finding, detail=re.sub(r" in \d+ s\b", "", finding.detail))
+
+
 def test_a_tier_in_a_bucket_is_verified_by_executors(spark, s3, tmp_path):
     """They open the store by its URI themselves, and tell what this process tells, damage included."""
     folder = make_cluster(tmp_path / "data", per_segment=60)
@@ -40,4 +47,6 @@ def test_a_tier_in_a_bucket_is_verified_by_executors(spark, s3, tmp_path):
     log.write_bytes(data)
     here, there = kseg.verify(tier), kseg.verify(tier, spark=spark)
     assert not there.is_sound
-    assert there.findings == here.findings
+    assert [_without_seconds(finding) for finding in there.findings] == [
+        _without_seconds(finding) for finding in here.findings
+    ]
