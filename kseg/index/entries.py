@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from kseg.index.offset import OffsetIndex
 from kseg.index.time import TimeIndex
+from kseg.native import entries as native
 from kseg.native import table as t
-from kseg.native import verify as native
 from kseg.types import NO_TIMESTAMP
 
 __all__ = ["EntryCheck", "WrongEntries"]
@@ -69,7 +69,7 @@ class EntryCheck:
         slots = np.searchsorted(offset_index.offsets, time_index.offsets, side="right") - 1
         places = np.append(offset_index.positions, 0)[slots]  # slot -1: the segment's start
         self._places = np.maximum.accumulate(places) if len(places) else places
-        self._cursor = np.zeros(native.ENTRY_CURSOR, np.int64)
+        self._cursor = np.zeros(native.CURSOR_FIELDS, np.int64)
         self._cursor[native.SEEN_LAST] = offset_index.base_offset - 1
         self._cursor[native.SEEN_MAX] = NO_TIMESTAMP
 

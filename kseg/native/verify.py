@@ -27,7 +27,6 @@ from kseg.native.table import (
     MARKER_TYPE,
     MAX_TIMESTAMP,
     MIN_RECORD_SIZE,
-    POSITION,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     SIZE,
@@ -58,7 +57,8 @@ WALK_LIMIT: Final = 7  # the greatest offset that fits the segment
 WALK_LEGACY: Final = 8  # rows of magic 0 and 1 in this call
 WALK_PRODUCERS: Final = 9  # rows with a producer id in this call
 WALK_EPOCHS: Final = 10  # rows in this call whose leader epoch is not that of the row before
-WALK_FIELDS: Final = 11
+WALK_CONTROLS: Final = 11  # control batches in this call
+WALK_FIELDS: Final = 12
 
 MAX_RELATIVE: Final = 0x7FFFFFFF
 MAX_CODEC: Final = 4
@@ -84,26 +84,6 @@ SEQUENCE_GAP: Final = 1
 SEQUENCE_AGAIN: Final = 2
 PRODUCER_EPOCH_FALLS: Final = 3
 
-# verdicts on entries of an offset index
-NOT_AT_BATCH: Final = 1  # no batch starts at the position
-TOO_LATE: Final = 2  # the batch before the position holds the offset, or a later one
-NOT_HELD: Final = 4  # no batch holds the offset
-
-# verdicts on entries of a time index
-AS_LATE_BEFORE: Final = 1  # a batch before the position that the offset leads to is as late
-NONE_AS_LATE: Final = 2  # no batch up to the offset is as late
-LATER_BEFORE: Final = 4  # a batch up to the offset is later
-
-# entries of the int64 array `cursor` of `scan_entries`
-NEXT_POSITION: Final = 0  # the next entry of the offset index, by position
-NEXT_OFFSET: Final = 1  # the same by offset
-NEXT_PLACE: Final = 2  # the next entry of the time index, by the position that it leads to
-NEXT_TIME_OFFSET: Final = 3  # the same by offset
-SEEN_LAST: Final = 4  # last offset so far
-SEEN_END: Final = 5  # byte behind the last batch so far
-SEEN_MAX: Final = 6  # greatest timestamp so far
-ENTRY_CURSOR: Final = 7
-
 # entries of the int64 array `cursor` of `scan_records`
 AT_ROW: Final = 0
 AT_RECORD: Final = 1
@@ -124,79 +104,110 @@ def fill_flags(table: Any, rows: int, walk: Any, flags: Any, holes: Any) -> int:
     """
     flagged = 0
     legacy = 0
+    controls = 0
     with_producer = 0
-    changes = 0
-    for row in range(rows):
-        found = 0
-        magic = table[MAGIC, row]
-        attributes = table[ATTRIBUTES, row]
-        last = table[LAST_OFFSET, row]
-        before = walk[WALK_LAST]
-        count = table[COUNT, row]
-        codec = attributes & CODEC_MASK
-        first = table[BASE_OFFSET, row]
-        if magic < 2 and codec != 0:
-            first = before + 1 if last > before else last
-        if first <= before and before >= walk[WALK_BASE]:
-            found |= OFFSETS_FALL
-        if first < walk[WALK_BASE] or last < first or last > walk[WALK_LIMIT]:
-            found |= OUT_OF_SEGMENT
-        if last >= walk[WALK_NEXT_BASE]:
-            found |= INTO_NEXT
-        if found == 0:
-            if first - 1 > before:
-                walk[WALK_HOLES] += 1
-                walk[WALK_MISSING] += first - before - 1
-            walk[WALK_LAST] = last
-        holes[row] = walk[WALK_HOLES]
-        with_producer += table[PRODUCER_ID, row] >= 0
-        changes += row > 0 and table[LEADER_EPOCH, row] != table[LEADER_EPOCH, row - 1]
-        if magic < 2:
-            legacy += 1
-            if codec > LEGACY_MAX_CODEC:
-                found |= BAD_CODEC
-        else:
-            found |= _flags_of_v2(table, row, codec, count, last - first if 0 <= first <= last else -1)
-            epoch = table[LEADER_EPOCH, row]
-            if epoch < -1:
-                found |= BAD_EPOCH
-            elif epoch >= 0:
-                if epoch < walk[WALK_EPOCH]:
-                    found |= EPOCH_FALLS
-                walk[WALK_EPOCH] = epoch
-        walk[WALK_RECORDS] += max(count, 0)
+    records = 0
+    uneven = False
+    for row in range(rows):  # without branches: the compiler makes vector instructions of it
+        found = _own_flags(table, row)
         flags[row] = found
         flagged += found != 0
+        legacy += table[MAGIC, row] < 2
+        controls += table[ATTRIBUTES, row] & CONTROL_BIT != 0
+        with_producer += table[PRODUCER_ID, row] >= 0
+        records += max(table[COUNT, row], 0)
+        uneven |= _is_uneven(table, row, walk[WALK_LIMIT], walk[WALK_NEXT_BASE])
     walk[WALK_LEGACY] = legacy
+    walk[WALK_CONTROLS] = controls
     walk[WALK_PRODUCERS] = with_producer
-    walk[WALK_EPOCHS] = changes
+    walk[WALK_RECORDS] += records
+    walk[WALK_EPOCHS] = 0
+    if rows == 0:
+        return 0
+    goes_on = wrap_i64(int(table[BASE_OFFSET, 0]) - 1) == walk[WALK_LAST] and table[LEADER_EPOCH, 0] >= walk[WALK_EPOCH]
+    if uneven or legacy > 0 or not goes_on:  # nearly never: what the order of rows says is looked at one by one
+        return _add_order_flags(table, rows, walk, flags, holes)
+    holes[:rows] = walk[WALK_HOLES]
+    walk[WALK_LAST] = table[LAST_OFFSET, rows - 1]
+    walk[WALK_EPOCH] = table[LEADER_EPOCH, rows - 1]
     return flagged
 
 
 @inlined
-def _flags_of_v2(table: Any, row: int, codec: int, count: int, delta: int) -> int:
-    found = 0
-    attributes = table[ATTRIBUTES, row]
-    if codec > MAX_CODEC:
-        found |= BAD_CODEC
-    elif codec == 0 and count * MIN_RECORD_SIZE > table[SIZE, row] - HEADER_SIZE:
-        found |= BAD_COUNT
-    if count < 0 or count > delta + 1:
-        found |= BAD_COUNT
-    top = table[MAX_TIMESTAMP, row]
-    if top < -1:
-        found |= BAD_TIME
-    if count > 0 and not attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT) and table[BASE_TIMESTAMP, row] > top:
-        found |= BAD_TIME
-    control = attributes & CONTROL_BIT
-    if control and count > 0 and table[MARKER_TYPE, row] < 0:
-        found |= BAD_MARKER
-    if table[PRODUCER_ID, row] >= 0:
-        if table[PRODUCER_EPOCH, row] < 0 or (not control and table[BASE_SEQUENCE, row] < 0):
-            found |= BAD_PRODUCER
-    elif attributes & TRANSACTIONAL_BIT:
-        found |= BAD_PRODUCER
-    return found
+def _own_flags(table: Any, row: int) -> int:
+    """What a row contradicts in itself."""
+    attributes, count, top = table[ATTRIBUTES, row], table[COUNT, row], table[MAX_TIMESTAMP, row]
+    codec = attributes & CODEC_MASK
+    if table[MAGIC, row] < 2:
+        return BAD_CODEC if codec > LEGACY_MAX_CODEC else 0
+    first, last = table[BASE_OFFSET, row], table[LAST_OFFSET, row]
+    delta = last - first if (first >= 0) & (last >= first) else -1
+    too_many = (codec == 0) & (count * MIN_RECORD_SIZE > table[SIZE, row] - HEADER_SIZE)
+    has_base_time = (count > 0) & (attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT) == 0)
+    is_control = attributes & CONTROL_BIT != 0
+    has_producer = table[PRODUCER_ID, row] >= 0
+    half_producer = (table[PRODUCER_EPOCH, row] < 0) | ((not is_control) & (table[BASE_SEQUENCE, row] < 0))
+    no_producer = attributes & TRANSACTIONAL_BIT != 0
+    return int(
+        (codec > MAX_CODEC) * BAD_CODEC
+        + (too_many | (count < 0) | (count - 1 > delta)) * BAD_COUNT
+        + ((top < -1) | (has_base_time & (table[BASE_TIMESTAMP, row] > top))) * BAD_TIME
+        + (is_control & (count > 0) & (table[MARKER_TYPE, row] < 0)) * BAD_MARKER
+        + ((has_producer & half_producer) | ((not has_producer) & no_producer)) * BAD_PRODUCER
+        + (table[LEADER_EPOCH, row] < -1) * BAD_EPOCH
+    )
+
+
+@inlined
+def _is_uneven(table: Any, row: int, limit: int, next_base: int) -> Any:
+    """Whether a row does not follow the one before it in offset and leader epoch, or leaves the segment."""
+    before = max(row - 1, 0)
+    first, last = int(table[BASE_OFFSET, row]), int(table[LAST_OFFSET, row])
+    follows = (row == 0) | (wrap_i64(first - int(table[LAST_OFFSET, before])) == 1)
+    same_epoch = table[LEADER_EPOCH, row] == table[LEADER_EPOCH, before]
+    return (not (follows & same_epoch)) | (last < first) | (last > limit) | (last >= next_base) | (first < 0)
+
+
+@inlined
+def _add_order_flags(table: Any, rows: int, walk: Any, flags: Any, holes: Any) -> int:
+    """Add what the rows say about each other, one after the other, and count those with flags."""
+    flagged = 0
+    changes = 0
+    # Numbers of their own: entries of an array would be stored and loaded again for each row, one waiting for the next.
+    base, next_base, limit = walk[WALK_BASE], walk[WALK_NEXT_BASE], walk[WALK_LIMIT]
+    before, epoch_before = walk[WALK_LAST], walk[WALK_EPOCH]
+    gaps, missing = walk[WALK_HOLES], walk[WALK_MISSING]
+    for row in range(rows):
+        found = 0
+        magic = table[MAGIC, row]
+        last = table[LAST_OFFSET, row]
+        epoch = table[LEADER_EPOCH, row]
+        first = table[BASE_OFFSET, row]
+        if magic < 2 and table[ATTRIBUTES, row] & CODEC_MASK:
+            first = before + 1 if last > before else last
+        if first <= before and before >= base:
+            found |= OFFSETS_FALL
+        if first < base or last < first or last > limit:
+            found |= OUT_OF_SEGMENT
+        if last >= next_base:
+            found |= INTO_NEXT
+        if found == 0:
+            if first - 1 > before:
+                gaps += 1
+                missing += first - before - 1
+            before = last
+        holes[row] = gaps
+        changes += row > 0 and epoch != table[LEADER_EPOCH, row - 1]
+        if magic >= 2 and epoch >= 0:
+            if epoch < epoch_before:
+                found |= EPOCH_FALLS
+            epoch_before = epoch
+        flags[row] |= found
+        flagged += flags[row] != 0
+    walk[WALK_LAST], walk[WALK_EPOCH] = before, epoch_before
+    walk[WALK_HOLES], walk[WALK_MISSING] = gaps, missing
+    walk[WALK_EPOCHS] = changes
+    return flagged
 
 
 @kernel
@@ -264,65 +275,6 @@ def scan_sequences(
         producers[LAST_TIMESTAMP, slot] = timestamp
         producers[LAST_HOLES, slot] = gaps
     return found
-
-
-@kernel
-def scan_entries(
-    table: Any, rows: int, cursor: Any, offsets: Any, positions: Any, verdicts: Any,
-    timestamps: Any, time_offsets: Any, places: Any, time_verdicts: Any,
-) -> None:  # fmt: skip
-    """Judge the entries of both indexes that point into these rows; the cursor says where the last call stopped.
-
-    Entries ascend. Between rows that do not lie back to back something was left out: entries that point there are
-    passed over. `places[i]` is where the offset index leads for `time_offsets[i]`.
-    """
-    by_position = cursor[NEXT_POSITION]
-    by_offset = cursor[NEXT_OFFSET]
-    by_place = cursor[NEXT_PLACE]
-    by_time = cursor[NEXT_TIME_OFFSET]
-    entries = offsets.shape[0]
-    times = time_offsets.shape[0]
-    for row in range(rows):
-        position = table[POSITION, row]
-        last = table[LAST_OFFSET, row]
-        before = cursor[SEEN_LAST]
-        whole = cursor[SEEN_END] == position
-        first = table[BASE_OFFSET, row]
-        if table[MAGIC, row] < 2 and table[ATTRIBUTES, row] & CODEC_MASK:
-            first = before + 1 if last > before else last
-        while by_position < entries and positions[by_position] < position:
-            if positions[by_position] < cursor[SEEN_END]:
-                verdicts[by_position] |= NOT_AT_BATCH
-            by_position += 1
-        if by_position < entries and positions[by_position] == position:
-            if before >= offsets[by_position]:
-                verdicts[by_position] |= TOO_LATE
-            by_position += 1
-        while by_offset < entries and offsets[by_offset] < first:
-            if whole:
-                verdicts[by_offset] |= NOT_HELD
-            by_offset += 1
-        while by_offset < entries and offsets[by_offset] <= last:
-            by_offset += 1
-        while by_place < times and places[by_place] <= position:
-            if places[by_place] == position and cursor[SEEN_MAX] >= timestamps[by_place]:
-                time_verdicts[by_place] |= AS_LATE_BEFORE
-            by_place += 1
-        top = max(cursor[SEEN_MAX], table[MAX_TIMESTAMP, row])
-        while by_time < times and time_offsets[by_time] <= last:
-            known = top if time_offsets[by_time] >= first else cursor[SEEN_MAX]
-            if timestamps[by_time] > known:
-                time_verdicts[by_time] |= NONE_AS_LATE
-            elif timestamps[by_time] < known:
-                time_verdicts[by_time] |= LATER_BEFORE
-            by_time += 1
-        cursor[SEEN_MAX] = top
-        cursor[SEEN_LAST] = last
-        cursor[SEEN_END] = position + table[SIZE, row]
-    cursor[NEXT_POSITION] = by_position
-    cursor[NEXT_OFFSET] = by_offset
-    cursor[NEXT_PLACE] = by_place
-    cursor[NEXT_TIME_OFFSET] = by_time
 
 
 @kernel

@@ -31,7 +31,7 @@ from kseg.verification.tail import resync, tell_tail
 
 Numbers = NDArray[np.int64]
 CHUNK_BYTES: Final = 1 << 20  # small enough to stay in the processor's cache between reading and checking
-ROWS: Final = (1 << 12) + 8  # the same, and no power of two: columns would share one set of that cache
+ROWS: Final = (1 << 13) + 8  # the same, and no power of two: columns would share one set of that cache
 BATCH_BYTES: Final = 1 << 20  # of the largest batch that is not left to the walk that takes any
 CALL_BYTES: Final = 32 << 20
 MOST_RESYNCS: Final = 200
@@ -172,8 +172,8 @@ class _Walk:
             end = min(position + CALL_BYTES, file.size)  # so that a signal is not kept waiting
             rows, position, status = read_checked(address, file.fileno(), position, end, buffer, table, 0)
             if rows:
-                is_marked = is_marked or has_markers(table, rows)
                 self._look_at(table[:, :rows])
+                is_marked = is_marked or (self.state[native.WALK_CONTROLS] > 0 and has_markers(table, rows))
             if status < 0:
                 break
         if is_marked:  # their bytes are gone by now
@@ -237,7 +237,7 @@ class _Walk:
     def _look_at(self, sound: t.Table) -> None:
         """Look at rows whose checksums are right."""
         self.result.batches += sound.shape[1]
-        flags, holes = np.zeros(sound.shape[1], np.int64), np.empty(sound.shape[1], np.int64)
+        flags, holes = np.empty((2, sound.shape[1]), np.int64)
         before = int(self.state[native.WALK_LAST])
         flagged = native.fill_flags(sound, sound.shape[1], self.state, flags, holes)
         if flagged:

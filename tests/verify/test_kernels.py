@@ -8,12 +8,14 @@ import random
 import numpy as np
 import pytest
 
+from kseg.native import entries
 from kseg.native import table as t
 from kseg.native import verify as native
 from tests.scale import counts
 
 SEEDS = range(counts(30))
 LARGE = 2**63 - 1
+WIDE = {t.BASE_OFFSET, t.LAST_OFFSET, t.BASE_TIMESTAMP, t.MAX_TIMESTAMP, t.PRODUCER_ID}  # 64 bits in a file
 
 
 def random_table(random_: random.Random, rows: int, *, hostile: bool) -> np.ndarray:
@@ -94,12 +96,18 @@ def _v2_twin(row: list[int], codec: int, count: int, delta: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("hostile", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_flags_equal_the_twins(seed, hostile):
-    random_ = random.Random(seed)
-    table = random_table(random_, 60, hostile=hostile)
-    next_base = random_.choice([LARGE, 200])
+def even_table(rows: int) -> np.ndarray:
+    """Batches as a broker writes them: one behind the other, of one leader epoch."""
+    table = t.new_table(rows)
+    for row in range(rows):
+        table[:, row] = [
+            row * 100, 100, 100 + 3 * row, 102 + 3 * row, 4, 2, 0, 0, 1000 + row, 1001 + row, 5, 0, 3 * row, 3,
+            -1, -1, -1,
+        ]  # fmt: skip
+    return table
+
+
+def assert_flags_equal_the_twins(table: np.ndarray, next_base: int) -> None:
     walk = np.zeros(native.WALK_FIELDS, np.int64)
     walk[native.WALK_BASE], walk[native.WALK_NEXT_BASE], walk[native.WALK_LAST] = 100, next_base, 99
     walk[native.WALK_EPOCH], walk[native.WALK_LIMIT] = -1, 100 + 2**31 - 1
@@ -111,6 +119,39 @@ def test_flags_equal_the_twins(seed, hostile):
     assert flags.tolist() == expected
     assert holes.tolist() == gaps
     assert flagged == sum(flag != 0 for flag in expected)
+    assert walk[native.WALK_HOLES] == gaps[-1]
+    assert walk[native.WALK_RECORDS] == np.maximum(table[t.COUNT], 0).sum()
+    assert walk[native.WALK_PRODUCERS] == (half[1][t.PRODUCER_ID] >= 0).sum()
+    assert walk[native.WALK_CONTROLS] == (half[1][t.ATTRIBUTES] & t.CONTROL_BIT != 0).sum()
+    assert walk[native.WALK_LEGACY] == (half[1][t.MAGIC] < 2).sum()
+    epochs = half[1][t.LEADER_EPOCH]
+    assert walk[native.WALK_EPOCHS] == (epochs[1:] != epochs[:-1]).sum()
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flags_equal_the_twins(seed, hostile):
+    random_ = random.Random(seed)
+    assert_flags_equal_the_twins(random_table(random_, 60, hostile=hostile), random_.choice([LARGE, 200]))
+
+
+def test_even_rows_have_no_flags():
+    assert_flags_equal_the_twins(even_table(60), LARGE)
+    assert not any(flags_twin(even_table(60), 100, LARGE)[0])
+
+
+@pytest.mark.parametrize("row", [0, 1, 24, 25, 26, 59])
+@pytest.mark.parametrize("column", range(t.COLUMNS))
+def test_one_odd_number_among_even_rows_is_flagged_as_by_the_twin(row, column):
+    for value in (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 5, 0x7F, 2**31 - 1, 2**63 - 1):
+        if column == t.SIZE or (column not in WIDE and abs(value) > 2**31):
+            continue
+        table = even_table(60)
+        table[column, row] = value
+        assert_flags_equal_the_twins(table, random.Random(value).choice([LARGE, 200]))
+    table = even_table(60)
+    table[column, row] += 1
+    assert_flags_equal_the_twins(table, LARGE)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -131,27 +172,27 @@ def test_entries_are_judged_as_by_the_twin(seed):
     time_places = sorted(random_.choice(positions) for _ in times)
     arrays = [np.array(values, np.int64) for values in (offsets, places, times, time_offsets, time_places)]
     verdicts, time_verdicts = np.zeros(len(places), np.int64), np.zeros(len(times), np.int64)
-    cursor = np.zeros(native.ENTRY_CURSOR, np.int64)
-    cursor[native.SEEN_LAST], cursor[native.SEEN_MAX] = 99, -1
+    cursor = np.zeros(entries.CURSOR_FIELDS, np.int64)
+    cursor[entries.SEEN_LAST], cursor[entries.SEEN_MAX] = 99, -1
     for part in (slice(0, 20), slice(20, 50)):
         rows = np.ascontiguousarray(table[:, part])
-        native.scan_entries(rows, rows.shape[1], cursor, *arrays[:2], verdicts, *arrays[2:], time_verdicts)
+        entries.scan_entries(rows, rows.shape[1], cursor, *arrays[:2], verdicts, *arrays[2:], time_verdicts)
     for place, offset, verdict in zip(places, offsets, verdicts.tolist(), strict=True):
         inside = any(start < place < end for start, end in zip(positions, ends, strict=True))
         reached = place <= positions[-1]
-        assert bool(verdict & native.NOT_AT_BATCH) == (inside and reached)
+        assert bool(verdict & entries.NOT_AT_BATCH) == (inside and reached)
         if place in positions:
             row = positions.index(place)
-            assert bool(verdict & native.TOO_LATE) == ((lasts[row - 1] if row else 99) >= offset)
+            assert bool(verdict & entries.TOO_LATE) == ((lasts[row - 1] if row else 99) >= offset)
         hole = next((i for i in range(50) if offset < firsts[i] and (not i or offset > lasts[i - 1])), None)
         contiguous = hole is not None and positions[hole] == (ends[hole - 1] if hole else 0)
-        assert bool(verdict & native.NOT_HELD) == contiguous
+        assert bool(verdict & entries.NOT_HELD) == contiguous
     for place, offset, time, verdict in zip(time_places, time_offsets, times, time_verdicts.tolist(), strict=True):
-        assert bool(verdict & native.AS_LATE_BEFORE) == (tops[positions.index(place)] >= time)
+        assert bool(verdict & entries.AS_LATE_BEFORE) == (tops[positions.index(place)] >= time)
         row = next(i for i, last in enumerate(lasts) if last >= offset)
         known = tops[row + 1] if offset >= firsts[row] else tops[row]
-        assert bool(verdict & native.NONE_AS_LATE) == (time > known)
-        assert bool(verdict & native.LATER_BEFORE) == (time < known)
+        assert bool(verdict & entries.NONE_AS_LATE) == (time > known)
+        assert bool(verdict & entries.LATER_BEFORE) == (time < known)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
