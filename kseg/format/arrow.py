@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
 from kseg.format.row_buffers import NOTHING, Payloads, RowBuffers, fixed_column
+from kseg.format.straight import StraightReader
 from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.gather import fill_offsets
@@ -27,7 +28,7 @@ MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 4 << 20
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_SLICES = 64
-CONSTANT_ROWS = 1 << 15  # about a chunk of small records
+CONSTANT_ROWS = 1 << 16  # about a record batch of small records
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -62,6 +63,15 @@ class RecordDecoder:
         self._places = np.empty((3, 0), np.int64)
         self._key_bytes: float | None = None  # of a record, in what was decoded last
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
+        self.straight = StraightReader(
+            self._kinds,
+            self._functions,
+            max_batch_bytes=max_batch_bytes,
+            piece_bytes=arena_bytes,
+            assemble=lambda columns, payloads, state, stamps: self._assemble(
+                columns, payloads, range(0), state, stamps
+            ),
+        )
 
     def decode(
         self,
@@ -138,14 +148,19 @@ class RecordDecoder:
                 self._key_bytes = float(state[records.KEY_BYTES] / state[FILLED])
                 key_room = self._key_room(min(count, MAX_ROWS), room)
                 done = range(row, stop + 1 if status == records.PIECE_FULL else stop)
-                arrays = [self._column(name, columns, payloads, done, state, int(kind)) for name in self._kinds]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                yield self._assemble(columns, payloads, done, state, int(kind))
             elif status == records.PIECE_FULL:  # one record is larger than a piece should be
                 room = key_room = min(size, MAX_FIELD_BYTES)
             if status < 0:
                 raise record_error(table, stop, status)
             row = stop
             state[:NEXT_RECORD] = 0
+
+    def _assemble(
+        self, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int
+    ) -> pa.RecordBatch:
+        arrays = [self._column(name, columns, payloads, rows, state, stamps) for name in self._kinds]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _key_room(self, count: int, room: int) -> int:
         """Bytes for so many keys, as long as those before; where that is too little, the piece ends earlier.
@@ -184,7 +199,7 @@ class RecordDecoder:
             if made is None or len(made) < count:
                 kind = self._kinds[name]
                 length = max(count + count // 4, min(8 * count, CONSTANT_ROWS))  # the first chunks of a read grow
-                made = self._constants[name, value] = pa.repeat(pa.scalar(value, kind), length)
+                made = self._constants[name, value] = _repeated(value, kind, length)
             if len(self._slices) >= KEPT_SLICES:
                 self._slices.clear()
             found = self._slices[name, value, count] = made.slice(0, count)
@@ -210,6 +225,17 @@ class RecordDecoder:
         else:
             values = table[_BATCH_COLUMNS[name]].repeat(kept)
         return fixed_column(values, self._kinds[name])
+
+
+def _repeated(value: Any, kind: pa.DataType, length: int) -> pa.Array:
+    """So many times the same value, for which `pa.repeat` takes long where it is a number or text."""
+    if value is not None and pa.types.is_integer(kind):
+        return pa.array(np.full(length, value, kind.to_pandas_dtype()), kind)
+    if value is not None and pa.types.is_string(kind):
+        text = value.encode()
+        offsets = np.arange(length + 1, dtype=np.int32) * np.int32(len(text))
+        return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(offsets), pa.py_buffer(text * length)])
+    return pa.repeat(pa.scalar(value, kind), length)
 
 
 def _runs_of_dense(table: t.Table, rows: range, limit: int) -> Iterator[tuple[range, bool]]:

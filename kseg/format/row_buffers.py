@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kseg.errors import CorruptRecordError
-from kseg.native import records, rows
+from kseg.native import records, rows, straight
 from kseg.native import table as t
 from kseg.native.gather import gather_headers
 from kseg.schema import HEADER_TYPE
@@ -64,7 +64,7 @@ class RowBuffers:
 
     def __init__(self, kinds: Mapping[str, pa.DataType], count: int, *, key: int, value: int) -> None:
         self._kinds = kinds
-        self._count = count = max(count, 1)
+        self.count = count = max(count, 1)
         self._numbers: dict[str, pa.Buffer] = {}
         self.offsets = self._allocate("offset", count) if "offset" in kinds or "sequence" in kinds else _NO_NUMBERS
         self._timestamps = self._allocate("timestamp", count) if "timestamp" in kinds else _NO_NUMBERS
@@ -80,15 +80,41 @@ class RowBuffers:
         self, payloads: Payloads, row: int, stop: int, start: int, end: int, state: NDArray[np.int64]
     ) -> tuple[int, int]:
         """Decode rows `[row, stop)`; return the row where it stopped and the status of `fill_rows`."""
+        stopped, status = rows.fill_rows(
+            payloads.data, payloads.arena, payloads.table, row, stop, payloads.skip, payloads.starts, payloads.ends,
+            start, end, *self._outputs(), payloads.kept, state,
+        )  # fmt: skip
+        return int(stopped), int(status)
+
+    def read(
+        self,
+        source: tuple[int, int, int],
+        payloads: Payloads,
+        aborted: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+        base_offset: int,
+        limit: int,
+        functions: NDArray[np.int64],
+        start: int,
+        end: int,
+        cursor: NDArray[np.int64],
+        state: NDArray[np.int64],
+        saved: NDArray[np.int64],
+    ) -> int:
+        """Read on in a file; `source` is the function, the descriptor and the last byte. See `straight.read_rows`."""
+        status = straight.read_rows(
+            *source, payloads.data, payloads.table, payloads.skip, *aborted, base_offset, payloads.arena, limit,
+            functions, payloads.starts, payloads.ends, start, end, *self._outputs(), payloads.kept, cursor, state,
+            saved,
+        )  # fmt: skip
+        return int(status)
+
+    def _outputs(self) -> tuple[int, Any, Any, int, int, Any, Any, Any, Any, Any, Any, Any]:
+        """The arguments of kernels that fill them: room, numbers and binary columns, places of headers."""
         unit, largest = 1, 2**63 - 1
         if self._timestamps.size and self._kinds["timestamp"].unit == "us":
             unit, largest = 1000, MAX_MICROSECONDS_AS_MS
-        stopped, status = rows.fill_rows(
-            payloads.data, payloads.arena, payloads.table, row, stop, payloads.skip, payloads.starts, payloads.ends,
-            start, end, self._count, self.offsets, self._timestamps, unit, largest, *self._views("key"),
-            *self._views("value"), self._places, payloads.kept, state,
-        )  # fmt: skip
-        return int(stopped), int(status)
+        numbers = (self.count, self.offsets, self._timestamps, unit, largest)
+        return (*numbers, *self._views("key"), *self._views("value"), self._places)
 
     def _views(self, name: str) -> tuple[Any, Any, Any]:
         column = self._binaries.get(name)

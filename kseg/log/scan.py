@@ -15,7 +15,7 @@ from kseg.log.names import FileKind
 from kseg.log.segment import Segment
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
-from kseg.log.walk import Walk
+from kseg.log.walk import BatchWalker, Walk
 from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile
 
@@ -181,5 +181,15 @@ def read_batches(
     walker: Walk, decoder: RecordDecoder, aborted: AbortedRanges, base_offset: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Give the visible records of `[start, end)` among the batches of a walk through the segment of `base_offset`."""
-    for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end):
+    last = base_offset - 1
+    if isinstance(walker, BatchWalker) and decoder.straight.is_fit:
+        span = walker.straight_span(last)
+        if span is not None:
+            ranges = (aborted.producers, aborted.firsts, aborted.markers)
+            yield from decoder.straight.read(span, ranges, base_offset, start, end)
+            last = span.last_offset
+            if last >= end - 1:
+                return
+            walker.go_to(span.position)
+    for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end, last):
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)

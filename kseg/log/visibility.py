@@ -48,11 +48,15 @@ NONE_ABORTED = AbortedRanges.of(())
 
 
 def visible_rows(
-    walker: Walk, aborted: AbortedRanges, base_offset: int, start: int, end: int
+    walker: Walk, aborted: AbortedRanges, base_offset: int, start: int, end: int, last_offset: int | None = None
 ) -> Iterator[tuple[Chunk, range, NDArray[np.bool_]]]:
-    """The chunks of a walk, the rows of each that touch `[start, end)`, and which of them a reader must not see."""
+    """The chunks of a walk, the rows of each that touch `[start, end)`, and which of them a reader must not see.
+
+    Args:
+        last_offset: Of the batch before those of the walk, where it is known.
+    """
     hidden = np.empty(ROWS_PER_CHUNK, np.bool_)
-    last = base_offset - 1
+    last = base_offset - 1 if last_offset is None else last_offset
     for chunk in walker:
         last = check_order(chunk, base_offset, last, walker.path)
         lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]

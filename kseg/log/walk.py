@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from kseg.errors import CorruptRecordError, UnreadableError, UnsupportedError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
+from kseg.format.straight import FileSpan
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.headers import fill_checked, fill_headers, find_disorder, scan_checksums
 from kseg.native.memory import pooled
-from kseg.storage import RandomFile, RateLimiter
+from kseg.storage import LocalFile, RandomFile, RateLimiter
 
 FIRST_CHUNK_BYTES = 128 << 10
 CHUNK_BYTES = 4 << 20
+LEAST_STRAIGHT_BYTES = 1 << 20  # fewer are read all at once, and no byte more
 READS_A_BUFFER = 2  # what is left of a batch stays where it is until the buffer is full
 ROWS_PER_CHUNK = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 
@@ -116,6 +118,7 @@ class BatchWalker:
         self._position = start
         self._end = file.size if end is None else end
         self._chunk_bytes = max(chunk_bytes, 4096)
+        self._hint = hint
         self._next_read = min(hint or FIRST_CHUNK_BYTES, self._chunk_bytes)
         self._check = check
         self._limiter = limiter or RateLimiter(options.max_bytes_per_second)
@@ -144,6 +147,21 @@ class BatchWalker:
     def path(self) -> str:
         """The file that is walked."""
         return self._file.path
+
+    def straight_span(self, last_offset: int) -> FileSpan | None:
+        """What is to be walked, if it may be read straight from a file (`kseg.format.straight`) instead.
+
+        It may not where somebody watches how much is read: then each read is one of this walk.
+        """
+        is_watched = self._options.drop_page_cache or self._options.max_bytes_per_second is not None
+        is_short = 0 < self._hint < LEAST_STRAIGHT_BYTES
+        if is_watched or is_short or not self._check or not isinstance(self._file, LocalFile):
+            return None
+        return FileSpan(self._file.fileno(), self._position, self._end, last_offset)
+
+    def go_to(self, position: int) -> None:
+        """Begin with another batch; the walk has not begun yet."""
+        self._position = position
 
     def stop(self) -> None:
         """What lies behind is not of interest: it is not torn either."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.native._jit import JIT_ENABLED, kernel
+from kseg.native._jit import JIT_ENABLED, inlined, kernel
 from kseg.native.headers import (
     BAD_LENGTH,
     BAD_MAGIC,
@@ -26,7 +26,7 @@ from kseg.native.headers import (
     fill_legacy_row,
     fill_v2_row,
 )
-from kseg.native.memory import load_i32, load_i64, load_u8
+from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8
 from kseg.native.table import (
     BASE_OFFSET,
     HEADER_SIZE,
@@ -79,6 +79,16 @@ def pread_address() -> int:
     except (OSError, AttributeError):
         return 0
     return found or 0
+
+
+@inlined
+def move_to_front(buffer: Any, start: int, size: int) -> None:
+    """Move `buffer[start:start + size]` to the buffer's start."""
+    if size <= start:
+        copy_bytes(buffer, 0, buffer, start, size)
+    elif start > 0:
+        for i in range(size):  # the ranges overlap, and the target is in front
+            buffer[i] = buffer[start + i]
 
 
 @kernel
@@ -149,6 +159,5 @@ def read_checked(
         if status < 0 or status == TABLE_FULL:
             return rows, position, status
         held -= at
-        for i in range(held):  # the ranges may overlap, and the target is in front
-            buffer[i] = buffer[at + i]
+        move_to_front(buffer, at, held)
     return rows, position, WALKED if held == 0 else INCOMPLETE

@@ -54,6 +54,14 @@ MIXED_TYPES: Final = -2
 AHEAD: Final = 1024  # bytes; the length of a record, which tells where the next one is, should not be waited for
 
 
+@inlined
+def stamp_type(table: Any, row: int) -> Any:
+    """A batch's timestamp type, -1 for magic 0, which has none; inner messages are not asked, as in a consumer."""
+    if table[MAGIC, row] == 0:
+        return np.int64(-1)
+    return np.int64(1 if table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT else 0)
+
+
 @kernel
 def measure_rows(table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any) -> tuple[int, int, int]:
     """What the rows' payloads can hold at most, whatever they say: (records, bytes of keys and values).
@@ -71,9 +79,7 @@ def measure_rows(table: Any, first_row: int, end_row: int, skip: Any, starts: An
         if table[MAGIC, row] == 2:
             count = min(count, payload // MIN_RECORD_SIZE)
         if count > 0:
-            found = np.int64(1 if table[ATTRIBUTES, row] & LOG_APPEND_TIME_BIT else 0)
-            if table[MAGIC, row] == 0:
-                found = np.int64(-1)
+            found = stamp_type(table, row)
             kind = found if most == 0 or kind == found else np.int64(MIXED_TYPES)
             most += count
         size += payload

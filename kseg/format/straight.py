@@ -1,0 +1,149 @@
+"""Records of a local file as record batches, one kernel call for each (`kseg.native.straight`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kseg.format.batch import record_error
+from kseg.format.codec import BlockFunctions
+from kseg.format.row_buffers import Payloads, RowBuffers
+from kseg.native import records, straight
+from kseg.native import table as t
+from kseg.native.header_reads import pread_address
+from kseg.native.rows import FILLED, NEXT_RECORD, STATE
+
+COLUMNS: Final = frozenset({"key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"})
+"""What can be told of a record without its batch, whose row is gone when a record batch is finished."""
+_OF_RECORDS: Final = frozenset({"key", "value", "headers", "timestamp"})
+BUFFER_BYTES: Final = 2 << 20  # the largest batch that is not left to the walk
+ARENA_BYTES: Final = 4 << 20  # the same, decompressed
+TABLE_ROWS: Final = (1 << 12) + 8  # of a step; no power of two: columns would share one set of the CPU's cache
+LEAST_PIECE_BYTES: Final = 4 << 10
+FIRST_ROWS: Final = 1 << 14
+MAX_ROWS: Final = 1 << 18
+FIRST_KEY_BYTES: Final = 64.0
+MORE: Final = 1.125  # room beyond what the record batch before has needed
+
+Numbers: TypeAlias = NDArray[np.int64]
+Assemble: TypeAlias = Callable[[RowBuffers, Payloads, Numbers, int], pa.RecordBatch]
+
+
+@dataclass(slots=True)
+class FileSpan:
+    """Bytes `[position, end)` of an open file; a batch begins there, and `last_offset` is that of the batch before.
+
+    Whoever reads it moves both to where it has stopped.
+    """
+
+    descriptor: int
+    position: int
+    end: int
+    last_offset: int
+
+
+class StraightReader:
+    """Reads spans of files; the memory for it is used again and again.
+
+    Args:
+        kinds: The wanted columns.
+        max_batch_bytes: The largest batch that is read, decompressed or not; a larger one is left alone.
+        piece_bytes: About how many bytes of values go into one record batch.
+        assemble: Makes a record batch of what was read; the number is the timestamp type.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, pa.DataType],
+        functions: BlockFunctions,
+        *,
+        max_batch_bytes: int,
+        piece_bytes: int,
+        assemble: Assemble,
+    ) -> None:
+        self._kinds = kinds
+        self._functions = functions
+        self._limit = max_batch_bytes
+        self._piece_bytes = min(max(piece_bytes, LEAST_PIECE_BYTES), records.PIECE_BYTES)
+        self._assemble = assemble
+        self._pread = pread_address()
+        self._rows = FIRST_ROWS
+        self._key_bytes = FIRST_KEY_BYTES  # of a record
+        self._payloads: Payloads | None = None
+        self._has_headers = False
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether this is the way to read the wanted columns; headers are gathered from more bytes than a step has."""
+        columns = self._kinds.keys()
+        is_possible = bool(self._pread) and columns <= COLUMNS and not self._has_headers
+        return is_possible and not columns.isdisjoint(_OF_RECORDS)
+
+    def read(
+        self, span: FileSpan, aborted: tuple[Numbers, Numbers, Numbers], base_offset: int, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the visible records of `[start, end)`; the span then begins with what is not for this reader, if any.
+
+        Raises:
+            FormatError: The records of a batch are broken, which everything before it was given of.
+        """
+        payloads = self._payloads = self._payloads or _new_payloads(self._limit)
+        cursor, (state, saved) = np.zeros(straight.CURSOR, np.int64), np.zeros((2, STATE), np.int64)
+        cursor[straight.FROM], cursor[straight.LAST] = span.position, span.last_offset
+        status, is_stuck = straight.FULL, False
+        while status == straight.FULL and not (self._has_headers and state[NEXT_RECORD] == 0):
+            columns = self._new_columns(span.end - int(cursor[straight.FROM]), large=is_stuck)
+            state[:NEXT_RECORD] = 0
+            status = columns.read(
+                (self._pread, span.descriptor, span.end), payloads, aborted, base_offset, self._limit,
+                self._functions.addresses, start, end, cursor, state, saved,
+            )  # fmt: skip
+            filled = int(state[FILLED])
+            is_stuck = not filled
+            self._has_headers = self._has_headers or bool(state[records.HEADERS])
+            if filled:
+                self._learn(state, is_full=status == straight.FULL, had=columns.count)
+                yield self._assemble(columns, payloads, state, int(cursor[straight.STAMPS]))
+            if status < 0:
+                raise record_error(payloads.table, int(cursor[straight.ROW]), status)
+        _move(span, payloads.table, cursor)
+
+    def _new_columns(self, left: int, *, large: bool) -> RowBuffers:
+        """Room for one record batch, where so many bytes are left of the file; `large`: for any record at all."""
+        if large:
+            room = max(BUFFER_BYTES, ARENA_BYTES)
+            return RowBuffers(self._kinds, self._rows, key=room, value=room)
+        room = min(self._piece_bytes, max(8 * left, 64 << 10))
+        rows = min(self._rows, max(left, 1 << 10))
+        return RowBuffers(self._kinds, rows, key=int(self._key_bytes * rows * MORE) + 1024, value=room)
+
+    def _learn(self, state: Numbers, *, is_full: bool, had: int) -> None:
+        """Foresee what the next record batch needs."""
+        filled = int(state[FILLED])
+        self._key_bytes = float(state[records.KEY_BYTES] / filled)
+        if filled == had:
+            self._rows = min(2 * had, MAX_ROWS)
+        elif is_full:
+            self._rows = min(int(filled * MORE) + 64, MAX_ROWS)
+
+
+def _new_payloads(max_batch_bytes: int) -> Payloads:
+    starts, ends, kept = np.empty((3, TABLE_ROWS), np.int64)
+    buffer, arena = (np.empty(min(size, max_batch_bytes), np.uint8) for size in (BUFFER_BYTES, ARENA_BYTES))
+    return Payloads(buffer, arena, t.new_table(TABLE_ROWS), np.empty(TABLE_ROWS, np.bool_), starts, ends, kept)
+
+
+def _move(span: FileSpan, table: t.Table, cursor: Numbers) -> None:
+    """Let a span begin with the first batch that was not decoded."""
+    row = int(cursor[straight.ROW])
+    if row < cursor[straight.ROWS]:
+        span.position = int(table[t.POSITION, row])
+        span.last_offset = int(table[t.LAST_OFFSET, row - 1] if row else cursor[straight.BEFORE])
+    else:
+        span.position = int(cursor[straight.FROM] + cursor[straight.WALKED])
+        span.last_offset = int(cursor[straight.LAST])
