@@ -171,7 +171,8 @@ class History:
             here = self._ids[slots] == ids
         known = np.full((_FIELDS, len(ids)), -1, np.int64)
         known[:, here] = self._known[:, slots[here]]
-        newer = (known[_EPOCH] > epoch) | ((known[_EPOCH] == epoch) & (known[_LAST] > last))
+        # one that had expired and came back with a marker has no batch: its older ones are forgotten
+        newer = (known[_EPOCH] > epoch) | ((known[_EPOCH] == epoch) & (known[_LAST] > last) & (last >= 0))
         same = here & (known[_LAST] == last) & (last >= 0)
         fields = [(_EPOCH, snapshot.EPOCH), (_SEQUENCE, snapshot.LAST_SEQUENCE), (_DELTA, snapshot.OFFSET_DELTA)]
         differs = np.any([known[ours] != columns[theirs] for ours, theirs in fields], axis=0)

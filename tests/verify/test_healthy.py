@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from pathlib import Path
@@ -47,8 +48,14 @@ def test_one_partition_alone_raises_no_alarm(golden, tmp_path, partition):
     assert alarms(tmp_path / "a copy of it", deep=True) == []
 
 
-@pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("seed", range(counts(3)))
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [
+        *itertools.product(range(counts(3)), SETTINGS),
+        (18, {"txn": 0.9, "roll": 0.2, "life": 5}),  # a producer expires, and comes back with a marker alone
+    ],
+    ids=str,
+)
 def test_logs_of_kafkas_classes_raise_no_alarm(oracle, tmp_path, seed, options):
     directory = tmp_path / "random-0"
     state = oracle.gen(directory, seed, 150, **options)
