@@ -88,7 +88,7 @@ class RowBuffers:
 
     def read(
         self,
-        source: tuple[int, int, int],
+        source: tuple[int, int, int, int],
         payloads: Payloads,
         aborted: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
         base_offset: int,
@@ -100,7 +100,7 @@ class RowBuffers:
         state: NDArray[np.int64],
         saved: NDArray[np.int64],
     ) -> int:
-        """Read on in a file; `source` is the function, the descriptor and the last byte. See `straight.read_rows`."""
+        """Read on in a file; `source` is what `straight.read_rows` takes first: function, descriptor, end, most."""
         status = straight.read_rows(
             *source, payloads.data, payloads.table, payloads.skip, *aborted, base_offset, payloads.arena, limit,
             functions, payloads.starts, payloads.ends, start, end, *self._outputs(), payloads.kept, cursor, state,

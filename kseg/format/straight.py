@@ -24,11 +24,14 @@ _OF_RECORDS: Final = frozenset({"key", "value", "headers", "timestamp"})
 BUFFER_BYTES: Final = 2 << 20  # the largest batch that is not left to the walk
 ARENA_BYTES: Final = 4 << 20  # the same, decompressed
 TABLE_ROWS: Final = (1 << 12) + 8  # of a step; no power of two: columns would share one set of the CPU's cache
+CALL_BYTES: Final = 32 << 20  # that a signal waits for at most
 LEAST_PIECE_BYTES: Final = 4 << 10
 FIRST_ROWS: Final = 1 << 14
 MAX_ROWS: Final = 1 << 18
 FIRST_KEY_BYTES: Final = 64.0
 MORE: Final = 1.125  # room beyond what the record batch before has needed
+
+_GOES_ON: Final = (straight.FULL, straight.PAUSED)
 
 Numbers: TypeAlias = NDArray[np.int64]
 Assemble: TypeAlias = Callable[[RowBuffers, Payloads, Numbers, int], pa.RecordBatch]
@@ -95,20 +98,25 @@ class StraightReader:
         payloads = self._payloads = self._payloads or _new_payloads(self._limit)
         cursor, (state, saved) = np.zeros(straight.CURSOR, np.int64), np.zeros((2, STATE), np.int64)
         cursor[straight.FROM], cursor[straight.LAST] = span.position, span.last_offset
+        columns: RowBuffers | None = None
         status, is_stuck = straight.FULL, False
-        while status == straight.FULL and not (self._has_headers and state[NEXT_RECORD] == 0):
-            columns = self._new_columns(span.end - int(cursor[straight.FROM]), large=is_stuck)
-            state[:NEXT_RECORD] = 0
+        while status in _GOES_ON and not (self._has_headers and state[NEXT_RECORD] == 0):
+            if columns is None:
+                columns = self._new_columns(span.end - int(cursor[straight.FROM]), large=is_stuck)
+                state[:NEXT_RECORD] = 0
             status = columns.read(
-                (self._pread, span.descriptor, span.end), payloads, aborted, base_offset, self._limit,
+                (self._pread, span.descriptor, span.end, CALL_BYTES), payloads, aborted, base_offset, self._limit,
                 self._functions.addresses, start, end, cursor, state, saved,
             )  # fmt: skip
+            if status == straight.PAUSED:
+                continue
             filled = int(state[FILLED])
             is_stuck = not filled
             self._has_headers = self._has_headers or bool(state[records.HEADERS])
             if filled:
                 self._learn(state, is_full=status == straight.FULL, had=columns.count)
                 yield self._assemble(columns, payloads, state, int(cursor[straight.STAMPS]))
+            columns = None
             if status < 0:
                 raise record_error(payloads.table, int(cursor[straight.ROW]), status)
         _move(span, payloads.table, cursor)

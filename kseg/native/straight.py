@@ -36,6 +36,7 @@ CURSOR: Final = 9
 ODD: Final = 0  # the next batch, if there is one, is not for this kernel
 FULL: Final = 1  # the outputs are full, or what follows does not go with them
 ENDED: Final = 2  # the last wanted offset, or the end of the range, was reached
+PAUSED: Final = 3  # so many bytes were read, whatever came of them
 
 TOGETHER_BYTES: Final = 64 << 10  # of compressed batches that are decompressed before they are decoded
 
@@ -100,7 +101,7 @@ def _end_of_group(table: Any, row: int, rows: int, hidden: Any, stamps: int) -> 
 
 @kernel
 def read_rows(
-    pread: int, descriptor: int, end: int, buffer: Any, table: Any, hidden: Any, producers: Any, firsts: Any,
+    pread: int, descriptor: int, end: int, most: int, buffer: Any, table: Any, hidden: Any, producers: Any, firsts: Any,
     markers: Any, base_offset: int, arena: Any, limit: int, functions: Any, starts: Any, ends: Any,
     range_start: int, range_end: int, rows: int, offsets: Any, timestamps: Any, unit: int, largest: int,
     key_offsets: Any, keys: Any, key_bitmap: Any, value_offsets: Any, values: Any, value_bitmap: Any,
@@ -108,12 +109,14 @@ def read_rows(
 ) -> int:  # fmt: skip
     """Read the records of `[range_start, range_end)` from a file, up to byte `end`, into Arrow's buffers.
 
-    Returns ODD, FULL, ENDED, or the negative status of `rows.fill_rows` for a batch whose records are broken; ROW of
-    the cursor is then that batch, and what came before it is in the outputs. The cursor of a first call holds FROM and
-    LAST, zeros else. Buffer, table, arena and the ranges in `starts` and `ends` stay as they are from call to call;
-    aborted transactions are given as to `visibility.fill_hidden`, outputs and state as to `rows.fill_rows`. The call
-    ends behind records with headers, if those are wanted: their bytes are still there then.
+    Returns ODD, FULL, ENDED, PAUSED where `most` bytes were read, or the negative status of `rows.fill_rows` for a
+    batch whose records are broken; ROW of the cursor is then that batch, and what came before it is in the outputs.
+    The cursor of a first call holds FROM and LAST, zeros else. Buffer, table, arena and the ranges in `starts` and
+    `ends` stay as they are from call to call; aborted transactions are given as to `visibility.fill_hidden`, outputs
+    and state as to `rows.fill_rows`. The call ends behind records with headers, if those are wanted: their bytes are
+    still there then.
     """
+    pause = cursor[FROM] + most
     while True:
         while cursor[ROW] < cursor[ROWS]:
             row = cursor[ROW]
@@ -151,6 +154,8 @@ def read_rows(
                 return FULL
         if cursor[LAST] >= range_end - 1:
             return ENDED
+        if cursor[FROM] > pause:
+            return PAUSED
         if _walk_step(buffer, table, hidden, producers, firsts, markers, base_offset, range_start, range_end, cursor):
             return ODD
         if cursor[ROWS] == 0 and not _read_step(pread, descriptor, end, buffer, cursor):

@@ -170,6 +170,18 @@ def test_small_batches_of_many_steps_are_read_by_the_kernel(tmp_path, monkeypatc
     assert [row["value"] for row in rows] == [record.value for record in builder.records]
 
 
+@pytest.mark.parametrize("most", [0, 100_000, 300_000])
+def test_a_call_that_pauses_goes_on_where_it_was(most, tmp_path, monkeypatch, walk):
+    monkeypatch.setattr(straight, "CALL_BYTES", most)
+    builder = LogBuilder(tmp_path)
+    for _ in range(12):
+        builder.batch(builder.make(3, content=large_values(30_000)))
+        builder.transaction(3, producer_id=5).control("abort", producer_id=5)
+    path = builder.write()
+    for how in ({"columns": PLAIN}, {"columns": PLAIN, "start": 70}, {"isolation": "read_committed"}):
+        assert_same(read(path, **how), walk(path, **how))
+
+
 def test_the_last_offset_is_handed_on(tmp_path):
     """A batch that repeats offsets behind one that only the walk takes is found, though two readers share the file."""
     builder = LogBuilder(tmp_path).batch(20).batch(builder_records(1, first=20) * 1)
