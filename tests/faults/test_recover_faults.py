@@ -52,8 +52,13 @@ def check_left(truth, folder, end, promised):
     if end.promised:
         assert files(folder) == promised
     if truth.repair.keeps:
-        truth.check_undone(shutil.copytree(folder, folder / "undone"))
+        truth.check_undone(copy_of(folder))
     truth.check_done(folder)
+
+
+def copy_of(folder):
+    """Without what a loader has opened: it may still write a checkpoint there in the background."""
+    return shutil.copytree(folder, folder / "undone", ignore=shutil.ignore_patterns("loaded"))
 
 
 def of_repair(truth):
@@ -174,7 +179,7 @@ def test_a_log_of_which_nothing_is_left_can_be_taken_back(tmp_path):
         nonlocal gone
         gone += not list(partition(folder).glob("*.log"))
         truth.check_marker(folder)
-        truth.check_undone(shutil.copytree(folder, folder / "undone"))
+        truth.check_undone(copy_of(folder))
         truth.job(folder, lambda _: None)
         left = files(folder)
         left.pop(f"{5:020d}.snapshot", None)  # a broker that opens an empty log makes one, or deletes it
