@@ -18,6 +18,7 @@ from kseg.log.walk import Chunk
 from kseg.native import keymap as native
 from kseg.native import keys
 from kseg.native import table as t
+from kseg.native.memory import pooled
 from kseg.native.records import DONE, KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
@@ -89,16 +90,16 @@ class KeyMap:
         Raises:
             KeyMapFull: There is no room for all keys.
         """
-        order = np.empty(len(entries), np.int64)
         ends = np.empty(native.REGIONS, np.int64)
-        native.order_by_region(entries, len(entries), ends, order)
+        by_region = pooled(entries.nbytes).view(np.int64).reshape(-1, 3)
+        native.sort_by_region(entries, len(entries), ends, by_region)
         start = 0
         for region, end in enumerate(ends.tolist()):
             while start < end:
                 with self._locks[region]:
                     slots = self.slots
                     limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
-                    held = native.put_keys(slots, region, entries, order, start, end, self._held[region], limit)
+                    held = native.put_keys(slots, region, by_region, start, end, self._held[region], limit)
                     self._held[region] = held if held != native.FULL else limit
                     if held != native.FULL:
                         break
