@@ -152,18 +152,18 @@ class KeptOffsets:
 
     def __init__(self, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> None:
         self._keys = keys_ if has_earlier else None
-        self._first = first_offset
-        self._bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
-        native.mark_latest(keys_.slots, first_offset, self._bits)
+        self.first_offset = first_offset
+        self.bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
+        native.mark_latest(keys_.slots, first_offset, self.bits)
 
-    def latest_of(self, run: Run) -> NDArray[np.int64]:
+    def __call__(self, run: Run) -> NDArray[np.int64]:
         """For each record that is superseded an offset behind its own, else -1."""
         table, row = run.chunk.table, run.rows.start
         base = table[t.BASE_OFFSET, row]
-        if self._keys is not None and (table[t.LAST_OFFSET, row] if base < 0 else base) < self._first:
+        if self._keys is not None and (table[t.LAST_OFFSET, row] if base < 0 else base) < self.first_offset:
             return self._keys.latest_of(run)
         latest = np.empty(run.count, np.int64)
-        native.fill_latest_marked(self._bits, self._first, run.columns, run.count, latest)
+        native.fill_latest_marked(self.bits, self.first_offset, run.columns, run.count, latest)
         return latest
 
 

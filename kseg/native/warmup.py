@@ -22,6 +22,7 @@ from kseg.native import (
     producers,
     records,
     rows,
+    sifting,
     visibility,
 )
 from kseg.native import table as t
@@ -94,11 +95,16 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
         np.zeros(cleaning.COUNTS, np.int64),
     )
     functions = np.zeros((5, compress.PACK_FIELDS), np.int64)
-    cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers)
+    cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers, flags)
+    cleaning.codecs_of(table, 0, 0)
     cleaning.fill_keeps(table, numbers, columns, 0, numbers, flags, counts)
     cleaning.rewrite_batches(
         data, data, 0, table, 0, 0, numbers, numbers, columns, 0, 0, numbers, flags, rules, functions, data, data, data,
-        table, table, counts,
+        0, table, 0, table, counts,
+    )  # fmt: skip
+    sifting.sift_batches(
+        data, data, 0, table, 0, 0, numbers, numbers, numbers, data, 0, functions, data, data, data, 0, table, 0,
+        counts, numbers,
     )  # fmt: skip
     markers.settle_markers(
         numbers, numbers, numbers, numbers, numbers, 0, numbers, numbers, 0, numbers, flags, flags, flags, numbers
