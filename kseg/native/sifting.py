@@ -40,7 +40,6 @@ from kseg.native.table import (
     COUNT,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
-    LAST_OFFSET,
     LOG_APPEND_TIME_BIT,
     MAGIC,
     MAX_TIMESTAMP,
@@ -49,14 +48,13 @@ from kseg.native.table import (
 
 
 @inlined
-def _is_usual(table: Any, row: int, fate: int, first_offset: int, end_offset: Any) -> Any:
+def _is_usual(table: Any, row: int, fate: int, first_offset: int) -> Any:
     return (
         table[MAGIC, row] == 2
         and table[ATTRIBUTES, row] & (CONTROL_BIT | DELETE_HORIZON_BIT | LOG_APPEND_TIME_BIT) == 0
         and fate & DISCARD == 0
         and table[COUNT, row] > 0
         and first_offset <= table[BASE_OFFSET, row]
-        and table[LAST_OFFSET, row] < end_offset
         and -LONG_TIME < table[BASE_TIMESTAMP, row] < LONG_TIME
     )
 
@@ -76,7 +74,7 @@ def sift_batches(
     shift = np.int64(data.shape[0])
     known = 8 * np.int64(bits.shape[0])
     for row in range(first_row, end_row):
-        if not _is_usual(table, row, fates[row], first_offset, first_offset + known):
+        if not _is_usual(table, row, fates[row], first_offset):
             return row, batches, at
         in_arena = starts[row] >= shift
         source = arena if in_arena else data
