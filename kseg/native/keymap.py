@@ -121,10 +121,12 @@ def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -
 @kernel
 def mark_latest(slots: Any, first_offset: int, bits: Any) -> None:
     """Set the bit of each offset that the map holds, counted from `first_offset`; there are bits for all of them."""
+    if bits.shape[0] == 0:
+        return
     for slot in range(slots.shape[0]):
-        offset = slots[slot, 2] - 1 - first_offset
-        if slots[slot, 2] != EMPTY:
-            bits[offset >> 3] |= 1 << (offset & 7)
+        held = slots[slot, 2]
+        at = max(held - 1 - first_offset, 0)
+        bits[at >> 3] |= min(held, 1) << (at & 7)  # nothing for an empty slot: nobody foresees a branch here
 
 
 @kernel

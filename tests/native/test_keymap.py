@@ -86,6 +86,13 @@ def test_offsets_that_the_map_does_not_hold_are_superseded(latest, offsets):
         assert after == (offset + 1 if 5 <= offset < 93 and offset not in held else -1)
 
 
+def test_an_empty_map_marks_nothing():
+    for size in (0, 1):
+        room = np.zeros(size + 1, np.uint8)
+        native.mark_latest(np.zeros((SLOTS, 3), np.int64), 5, room[:size])
+        assert not room.any()
+
+
 @given(st.sets(st.integers(0, 40)), st.lists(st.integers(0, 40), max_size=30))
 def test_dropped_offsets_are_superseded(dropped, offsets):
     columns = np.zeros((RECORD_COLUMNS, len(offsets)), np.int64)
