@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Iterator
 
 from kseg.errors import StorageError
 
@@ -38,12 +36,17 @@ def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     return result
 
 
-@contextlib.contextmanager
-def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn every OSError inside into a StorageError that names `path`."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise storage_error(error, path) from error
+class storage_errors:
+    """Turn every OSError inside into a StorageError that names `path`; a class, since each read and write has one."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, self._path) from error

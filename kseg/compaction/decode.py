@@ -72,7 +72,7 @@ class RunDecoder:
             FormatError: A payload or a record is damaged.
         """
         for payloads in self.unpack(chunk, rows, skip):
-            yield self._decode(payloads)
+            yield self.decode_rows(payloads, payloads.rows)
 
     def unpack(self, chunk: Chunk, rows: range, skip: NDArray[np.bool_]) -> Iterator[Payloads]:
         """Decompress `rows`; those with `skip[row]` have no bytes in the result.
@@ -103,8 +103,13 @@ class RunDecoder:
         self._arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
         self._arena = np.empty(size, np.uint8)
 
-    def _decode(self, found: Payloads) -> Run:
-        chunk, rows, there = found.chunk, found.rows, found.records
+    def decode_rows(self, found: Payloads, rows: range) -> Run:
+        """Decode some of the rows that were unpacked.
+
+        Raises:
+            FormatError: A record is damaged.
+        """
+        chunk, there = found.chunk, found.records
         if self._columns.shape[1] < there:
             self._columns = np.empty((records.RECORD_COLUMNS, there + there // 4), np.int64)
         count, stop, status = records.fill_records(

@@ -107,8 +107,10 @@ class _Eraser(Rewriter):
         rules[cleaning.LEGACY_DELETES_EXPIRED] = False
         return rules
 
-    def _fates(self, table: t.Table, rows: range, rules: NDArray[np.int64]) -> NDArray[np.int64]:
-        fates = super()._fates(table, rows, rules)
+    def _fates(
+        self, table: t.Table, rows: range, rules: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        fates, skip = super()._fates(table, rows, rules)
         span = slice(rows.start, rows.stop)
         stays = table[t.COUNT, span] == 0  # empty already: whoever left it so needs it
         ids, firsts = self._keeping.open_producers, self._keeping.open_firsts
@@ -117,7 +119,7 @@ class _Eraser(Rewriter):
             is_open = (ids[places] == table[t.PRODUCER_ID, span]) & (table[t.LAST_OFFSET, span] >= firsts[places])
             stays |= is_open
         fates[span] = np.where(stays, fates[span] | cleaning.RETAIN_EMPTY, fates[span])
-        return fates & cleaning.RETAIN_EMPTY
+        return fates & cleaning.RETAIN_EMPTY, np.zeros_like(skip)
 
     def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         table = run.chunk.table

@@ -18,6 +18,7 @@ from kseg.log.walk import Chunk
 from kseg.native import keymap as native
 from kseg.native import keys
 from kseg.native import table as t
+from kseg.native.memory import pooled
 from kseg.native.records import DONE, KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
@@ -89,16 +90,16 @@ class KeyMap:
         Raises:
             KeyMapFull: There is no room for all keys.
         """
-        order = np.empty(len(entries), np.int64)
         ends = np.empty(native.REGIONS, np.int64)
-        native.order_by_region(entries, len(entries), ends, order)
+        by_region = pooled(entries.nbytes).view(np.int64).reshape(-1, 3)
+        native.sort_by_region(entries, len(entries), ends, by_region)
         start = 0
         for region, end in enumerate(ends.tolist()):
             while start < end:
                 with self._locks[region]:
                     slots = self.slots
                     limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
-                    held = native.put_keys(slots, region, entries, order, start, end, self._held[region], limit)
+                    held = native.put_keys(slots, region, by_region, start, end, self._held[region], limit)
                     self._held[region] = held if held != native.FULL else limit
                     if held != native.FULL:
                         break
@@ -151,18 +152,18 @@ class KeptOffsets:
 
     def __init__(self, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> None:
         self._keys = keys_ if has_earlier else None
-        self._first = first_offset
-        self._bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
-        native.mark_latest(keys_.slots, first_offset, self._bits)
+        self.first_offset = first_offset
+        self.bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
+        native.mark_latest(keys_.slots, first_offset, self.bits)
 
-    def latest_of(self, run: Run) -> NDArray[np.int64]:
+    def __call__(self, run: Run) -> NDArray[np.int64]:
         """For each record that is superseded an offset behind its own, else -1."""
         table, row = run.chunk.table, run.rows.start
         base = table[t.BASE_OFFSET, row]
-        if self._keys is not None and (table[t.LAST_OFFSET, row] if base < 0 else base) < self._first:
+        if self._keys is not None and (table[t.LAST_OFFSET, row] if base < 0 else base) < self.first_offset:
             return self._keys.latest_of(run)
         latest = np.empty(run.count, np.int64)
-        native.fill_latest_marked(self._bits, self._first, run.columns, run.count, latest)
+        native.fill_latest_marked(self.bits, self.first_offset, run.columns, run.count, latest)
         return latest
 
 

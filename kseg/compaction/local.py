@@ -79,7 +79,7 @@ class LocalPasses:
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - keys.size):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
-        return KeptOffsets(keys, first, end, has_earlier=has_earlier).latest_of, parts
+        return KeptOffsets(keys, first, end, has_earlier=has_earlier), parts
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
         files = SpillFiles(folder, self._round.keys.files)

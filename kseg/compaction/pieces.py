@@ -58,17 +58,18 @@ def walk_piece(piece: Piece, *, check: bool = True, room: WalkRoom | None = None
     Raises:
         FormatError: A batch is damaged, out of order, or cut off at the segment's end.
     """
-    segment, path = piece.segment, piece.segment.path
+    segment = piece.segment
     with segment.open() as file:
-        position = segment.find_position(file, piece.start) if piece.start > segment.base_offset else 0
+        position = segment.find_position(file, piece.start, room) if piece.start > segment.base_offset else 0
         size = piece.size + _BATCH_BYTES
         chunk_bytes = -(-size // -(-size // CHUNK_BYTES))  # chunks of one size, the last of which ends with the piece
         walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes, room=room)
         last = segment.base_offset - 1
         for chunk in walker:
-            last = check_order(chunk, segment.base_offset, last, path)
+            last = check_order(chunk, segment.base_offset, last, file.path)
             lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]
-            first, end = np.searchsorted(lasts, [piece.start, piece.end]).tolist()
+            first = 0 if lasts[0] >= piece.start else int(np.searchsorted(lasts, piece.start))
+            end = chunk.rows if last < piece.end else int(np.searchsorted(lasts, piece.end))
             if first < end:
                 yield chunk, range(first, end)
             if last >= piece.end:

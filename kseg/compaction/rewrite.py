@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.compaction.decode import Run, RunDecoder
+from kseg.compaction.decode import Payloads, Run, RunDecoder
+from kseg.compaction.keymap import KeptOffsets
 from kseg.compaction.markers import Transactions
 from kseg.compaction.pieces import Piece, walk_piece
 from kseg.errors import FormatError, UnsupportedError
@@ -17,10 +18,11 @@ from kseg.format.batch import offset_shown
 from kseg.format.codec import PackFunctions
 from kseg.index.producer import ProducerEntry
 from kseg.log.segment import Segment
-from kseg.native import cleaning, encode
+from kseg.native import cleaning, encode, sifting
 from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, SCRATCH_BYTES, packed_bound
 from kseg.native.memory import pooled
+from kseg.native.records import TOTALS
 from kseg.types import Codec
 
 LatestOffsets = Callable[[Run], NDArray[np.int64]]
@@ -28,6 +30,7 @@ Append = Callable[[t.Bytes, t.Table], None]
 """Takes batches that lie back to back in some bytes, with positions in them; the bytes may change afterwards."""
 _CODECS: Final = 5
 OUT_BYTES: Final = 1 << 20  # what is written is handed over in parts of about this size
+WRITTEN_ROWS: Final = 1000  # and of not many more batches than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Rewriter:
     def __init__(self, rules: Rules, latest: LatestOffsets, decoder: RunDecoder | None = None) -> None:
         self._rules = rules
         self._latest = latest
+        self._kept = latest if isinstance(latest, KeptOffsets) else None
         self._decoder = decoder or RunDecoder()
         self._packers: dict[int, PackFunctions] = {}
         self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
@@ -92,7 +96,9 @@ class Rewriter:
         self._scratch = np.empty(0, np.uint8)
         self._out = np.empty(0, np.uint8)
         self._filled = 0
-        self._tables: list[t.Table] = []
+        self._written, self._rebuilt = t.new_table(0), t.new_table(0)
+        self._batches = 0
+        self._totals = np.zeros(TOTALS, np.int64)
         self._append: Append = _nowhere
 
     def rewrite(self, piece: Piece, append: Append | None = None) -> Rewritten:
@@ -105,16 +111,22 @@ class Rewriter:
             FormatError: A batch is damaged.
         """
         result = Rewritten()
-        self._filled, self._tables = 0, []
+        self._filled = self._batches = 0
         self._append = append or result.append
         rules = self._rule_array(piece.segment)
         try:
             for chunk, rows in walk_piece(piece, room=self._decoder.room):
-                fates = self._fates(chunk.table, rows, rules)
-                skip = (fates & cleaning.DISCARD) != 0
-                result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
-                for run in self._decoder.decode(chunk, rows, skip):
-                    self._rewrite_run(run, fates, rules, result)
+                fates, skip = self._fates(chunk.table, rows, rules)
+                self._find_packers(int(cleaning.codecs_of(chunk.table, rows.start, rows.stop)))
+                result.bytes_read += _size(chunk.table, rows)
+                for payloads in self._decoder.unpack(chunk, rows, skip):
+                    self._make_room(payloads)
+                    rest = self._sift(payloads, fates, result.counts)
+                    if rest:
+                        run = self._decoder.decode_rows(payloads, rest)
+                        self._rewrite_run(run, fates, rules, result.counts)
+                    if self._filled >= OUT_BYTES:
+                        self._hand_over()
             self._hand_over()
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
@@ -123,30 +135,46 @@ class Rewriter:
     def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
         return self._rules.to_array(segment.mtime_ms)
 
-    def _fates(self, table: t.Table, rows: range, rules: NDArray[np.int64]) -> NDArray[np.int64]:
-        fates = np.zeros(rows.stop, np.int64)
+    def _fates(
+        self, table: t.Table, rows: range, rules: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The fate of each batch, and whether its records are not even looked at."""
+        fates, skip = np.zeros(rows.stop, np.int64), np.zeros(rows.stop, np.bool_)
         transactions, producers = self._rules.transactions, self._rules.producers
         aborted = transactions.aborted
         cleaning.fill_fates(
             table, rows.start, rows.stop, aborted.producers, aborted.firsts, aborted.markers,
-            transactions.empty_markers, producers, producers[cleaning.LAST_ID], rules, fates,
+            transactions.empty_markers, producers, producers[cleaning.LAST_ID], rules, fates, skip,
         )  # fmt: skip
-        return fates
+        return fates, skip
+
+    def _sift(self, found: Payloads, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> range:
+        """Rewrite usual batches where their records' offsets tell all; return the rows that are left to do."""
+        kept, rows = self._kept, found.rows
+        if kept is None:
+            return rows
+        row, batches, filled = sifting.sift_batches(
+            found.chunk.data, found.arena, found.chunk.file_position, found.chunk.table, rows.start, rows.stop,
+            found.starts, found.ends, fates, kept.bits, kept.first_offset, self._functions, self._packing,
+            self._scratch, self._out, self._filled, self._written, self._batches, counts, self._totals,
+        )  # fmt: skip
+        self._batches, self._filled = int(batches), int(filled)
+        return range(row, rows.stop)
 
     def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         keeps = np.empty(run.count, np.bool_)
         cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self._latest(run), keeps, counts)
         return keeps
 
-    def _rewrite_run(self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], result: Rewritten) -> None:
+    def _rewrite_run(
+        self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> None:
         table = run.chunk.table
-        keeps = self._keeps(run, fates, result.counts)
-        out = self._make_room(run)
-        written, rebuilt = t.new_table(len(run.rows)), t.new_table(len(run.rows))
-        row, batches, rebuilt_count, size = cleaning.rewrite_batches(
+        keeps = self._keeps(run, fates, counts)
+        row, batches, rebuilt, filled = cleaning.rewrite_batches(
             run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
             run.ends, run.columns, 0, run.count, fates, keeps, rules, self._functions, self._packing, self._scratch,
-            out, written, rebuilt, result.counts,
+            self._out, self._filled, self._written, self._batches, self._rebuilt, counts,
         )  # fmt: skip
         if row < run.rows.stop:
             codec = Codec(int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK)
@@ -155,34 +183,35 @@ class Rewriter:
                 position=int(table[t.POSITION, row]),
                 offset=offset_shown(table, row),
             )
-        encode.write_headers(out, rebuilt, rebuilt_count)
-        if batches:
-            kept = written[:, :batches].copy()
-            kept[t.POSITION] += self._filled
-            self._tables.append(kept)
-            self._filled += int(size)
-            if self._filled >= OUT_BYTES:
-                self._hand_over()
+        encode.write_headers(self._out, self._rebuilt, rebuilt)
+        self._batches, self._filled = int(batches), int(filled)
 
     def _hand_over(self) -> None:
-        if self._tables:
-            self._append(self._out[: self._filled], np.concatenate(self._tables, axis=1))
-            self._filled, self._tables = 0, []
+        if self._batches:
+            self._append(self._out[: self._filled], self._written[:, : self._batches].copy())
+            self._filled = self._batches = 0
 
-    def _make_room(self, run: Run) -> t.Bytes:
-        """Room for all of a run's batches, however they turn out, and the codecs' functions."""
-        span = slice(run.rows.start, run.rows.stop)
-        codecs = int(np.bitwise_or.reduce(1 << (run.chunk.table[t.ATTRIBUTES, span] & t.CODEC_MASK)))
+    def _find_packers(self, codecs: int) -> None:
         for number in range(1, _CODECS):
             if codecs >> number & 1 and number not in self._packers:
                 self._packers[number] = PackFunctions(Codec(number), addresses=self._functions[number])
-        records = run.payload_bytes + cleaning.RECORD_GROWTH * run.count
-        batches = len(run.rows) * (t.HEADER_SIZE + BLOCK_SLACK)
-        out = int(run.chunk.table[t.SIZE, span].sum()) + packed_bound(records) + batches
-        if self._out.size - self._filled < out:
+
+    def _make_room(self, found: Payloads) -> None:
+        """Room for all of some batches, however they turn out."""
+        rows = len(found.rows)
+        records = found.payload_bytes + cleaning.RECORD_GROWTH * found.records
+        out = _size(found.chunk.table, found.rows) + packed_bound(records) + rows * (t.HEADER_SIZE + BLOCK_SLACK)
+        if self._out.size - self._filled < out or self._written.shape[1] - self._batches < rows:
             self._hand_over()
             if self._out.size < out:
                 self._out = np.empty(OUT_BYTES + out + out // 4, np.uint8)
+            if self._written.shape[1] < rows:
+                self._written, self._rebuilt = t.new_table(WRITTEN_ROWS + rows), t.new_table(WRITTEN_ROWS + rows)
         if self._scratch.size < records:
             self._scratch = np.empty(records + records // 4, np.uint8)
-        return self._out[self._filled :]
+
+
+def _size(table: t.Table, rows: range) -> int:
+    """Bytes of rows, which lie back to back."""
+    last = rows.stop - 1
+    return int(table[t.POSITION, last] + table[t.SIZE, last] - table[t.POSITION, rows.start])

@@ -75,12 +75,14 @@ class KeyScanner:
         last = -1
         try:
             for chunk, rows in walk_piece(piece, check=counts, room=reader.room):
-                parts.append(transaction_rows(chunk, rows))
                 if not counts:
+                    parts.append(transaction_rows(chunk, rows))
                     continue
-                hidden = _hidden(chunk, rows, self._aborted)
+                hidden, has_transactions = _hidden(chunk, rows, self._aborted)
+                if has_transactions:
+                    parts.append(transaction_rows(chunk, rows))
                 if len(self._lingering.producers):
-                    lingers = _hidden(chunk, rows, self._lingering) & ~hidden
+                    lingers = _hidden(chunk, rows, self._lingering)[0] & ~hidden
                     reader.read_lingering(chunk, rows, ~lingers, self._first_offset)
                     hidden |= lingers
                 reader.read(chunk, rows, hidden, self._first_offset)
@@ -104,10 +106,11 @@ class KeyScanner:
         return reader
 
 
-def _hidden(chunk: Chunk, rows: range, aborted: AbortedRanges) -> NDArray[np.bool_]:
+def _hidden(chunk: Chunk, rows: range, aborted: AbortedRanges) -> tuple[NDArray[np.bool_], bool]:
+    """Which batches count for nothing, and whether there are control or transactional ones."""
     hidden = np.zeros(rows.stop, np.bool_)
-    fill_hidden(chunk.table, rows.start, rows.stop, aborted.producers, aborted.firsts, aborted.markers, hidden)
-    return hidden
+    found = fill_hidden(chunk.table, rows.start, rows.stop, aborted.producers, aborted.firsts, aborted.markers, hidden)
+    return hidden, found
 
 
 def cut_pieces(segments: Sequence[Segment], border: int, piece_bytes: int) -> list[Piece]:

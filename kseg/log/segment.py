@@ -272,9 +272,9 @@ class Segment:
             limiter=self.limiter,
         )
 
-    def find_position(self, file: RandomFile, offset: int) -> int:
+    def find_position(self, file: RandomFile, offset: int, room: WalkRoom | None = None) -> int:
         """Where to start reading for `offset`: at a batch at or before the one that holds it."""
-        return self.checked_position(file, *self._lookup(offset, wanted_after=False)[0])
+        return self.checked_position(file, *self._lookup(offset, wanted_after=False)[0], room)
 
     def find_span(self, file: RandomFile, start: int, end: int) -> tuple[int, int]:
         """Where to start reading for offsets `[start, end)`, and how many bytes will do if the index is right."""
@@ -320,12 +320,12 @@ class Segment:
                 raise
             return b"", error.path or ""
 
-    def checked_position(self, file: RandomFile, offset: int, position: int) -> int:
+    def checked_position(self, file: RandomFile, offset: int, position: int, room: WalkRoom | None = None) -> int:
         """The position if a sound batch is there that begins at or before the entry's offset, else 0."""
         if position <= 0 or position >= file.size:
             return 0
         try:
-            for chunk in BatchWalker(file, self.options, start=position, hint=t.HEADER_SIZE, check=True):
+            for chunk in BatchWalker(file, self.options, start=position, hint=t.HEADER_SIZE, check=True, room=room):
                 first = chunk.table[t.BASE_OFFSET, 0] if chunk.table[t.MAGIC, 0] == 2 else chunk.table[t.LAST_OFFSET, 0]
                 return position if self.base_offset <= first <= offset else 0
         except FormatError:

@@ -13,8 +13,8 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.compress import PACK_FAILED, pack_payload
-from kseg.native.memory import copy_bytes, store_u8, wrap_i64
-from kseg.native.record_copies import copy_range, lead_of, write_record
+from kseg.native.memory import copy_bytes, wrap_i64
+from kseg.native.record_copies import copy_range, lead_of_decoded, write_record, write_retimed
 from kseg.native.records import (
     BATCH_ROW,
     KEY_LENGTH,
@@ -44,7 +44,6 @@ from kseg.native.table import (
     SIZE,
     TRANSACTIONAL_BIT,
 )
-from kseg.native.varint import varint_size, write_varint
 from kseg.native.visibility import is_aborted
 
 # bits of a batch's fate
@@ -111,9 +110,9 @@ def _is_last_of_producer(table: Any, row: int, is_control: bool, producers: Any,
 @kernel
 def fill_fates(
     table: Any, first_row: int, end_row: int, aborted_ids: Any, aborted_firsts: Any, aborted_markers: Any,
-    empty_markers: Any, producers: Any, producer_ids: Any, rules: Any, fates: Any,
+    empty_markers: Any, producers: Any, producer_ids: Any, rules: Any, fates: Any, skip: Any,
 ) -> None:  # fmt: skip
-    """Decide for each batch: `fates[row]` is a set of bits.
+    """Decide for each batch: `fates[row]` is a set of bits, `skip[row]` tells whether DISCARD is one of them.
 
     `aborted_*` are sorted by producer and first offset, `empty_markers` are the sorted offsets of markers whose
     transaction has no batch left.
@@ -126,6 +125,7 @@ def fill_fates(
             if table[LAST_OFFSET, row] + 1 == rules[UPPER_BOUND]:
                 fate |= RETAIN_EMPTY
             fates[row] = fate
+            skip[row] = False
             continue
         attributes = table[ATTRIBUTES, row]
         is_control = attributes & CONTROL_BIT != 0
@@ -149,6 +149,16 @@ def fill_fates(
         if last or table[LAST_OFFSET, row] + 1 == rules[UPPER_BOUND]:
             fate |= RETAIN_EMPTY
         fates[row] = fate
+        skip[row] = fate & DISCARD != 0
+
+
+@kernel
+def codecs_of(table: Any, first_row: int, end_row: int) -> Any:
+    """The codecs of rows, a bit for each."""
+    found: Any = np.int64(0)
+    for row in range(first_row, end_row):
+        found |= np.int64(1) << (table[ATTRIBUTES, row] & CODEC_MASK)
+    return found
 
 
 @kernel
@@ -181,7 +191,16 @@ def _copy_row(table: Any, row: int, target: Any, target_row: int) -> None:
 
 
 @inlined
-def _begin_header(table: Any, row: int, rebuilt: Any, n: int, at: int, attributes: int) -> None:
+def copy_batch(data: Any, file_position: int, table: Any, row: int, out: Any, at: int, written: Any, n: int) -> Any:
+    """Copy a batch as it is to `out[at:]`, and its row to `written`; return its end."""
+    copy_bytes(out, at, data, table[POSITION, row] - file_position, table[SIZE, row])
+    _copy_row(table, row, written, n)
+    written[POSITION, n] = at
+    return at + table[SIZE, row]
+
+
+@inlined
+def begin_header(table: Any, row: int, rebuilt: Any, n: int, at: int, attributes: int) -> None:
     """A row of `rebuilt` with what stays as it was; legacy batches get the values of a batch without a producer."""
     _copy_row(table, row, rebuilt, n)
     rebuilt[POSITION, n] = at
@@ -194,7 +213,7 @@ def _begin_header(table: Any, row: int, rebuilt: Any, n: int, at: int, attribute
 
 
 @inlined
-def _kept_attributes(table: Any, row: int, mask: int) -> Any:
+def kept_attributes(table: Any, row: int, mask: int) -> Any:
     """Attribute bits that a rebuilt batch takes over; a magic 0 message has a codec and nothing else."""
     bits = table[ATTRIBUTES, row]
     if table[MAGIC, row] == 0:
@@ -213,7 +232,7 @@ def _rebuild(
     """Write the records that stay, as one batch; return its end, or PACK_FAILED."""
     source = arena if in_arena else data
     shift: Any = data.shape[0] if in_arena else 0
-    attributes = _kept_attributes(table, row, 0xFF)
+    attributes = kept_attributes(table, row, 0xFF)
     append_time = attributes & LOG_APPEND_TIME_BIT != 0
     codec = attributes & CODEC_MASK
     head = first
@@ -243,7 +262,7 @@ def _rebuild(
         lead: Any = np.int64(0)
         if is_plain:
             stop = columns[RECORD_START, i + 1] - shift if i + 1 < end else payload_end
-            lead = lead_of(source, shift, columns, i, stop, wrap_i64(time_delta - moved), last - base_offset)
+            lead = lead_of_decoded(source, shift, columns, i, stop, wrap_i64(time_delta - moved), last - base_offset)
         start = columns[RECORD_START, i] - shift
         if lead > 0 and moved == 0:
             if held < 0:
@@ -255,18 +274,14 @@ def _rebuild(
                 p = copy_range(target, p, source, held, start)
                 held = np.int64(-1)
             if lead > 0:
-                rest = stop - start - lead
-                p = write_varint(target, p, 1 + varint_size(time_delta) + rest)
-                store_u8(target, p, 0)
-                p = write_varint(target, p + 1, time_delta)
-                p = copy_range(target, p, source, start + lead, stop)
+                p = write_retimed(target, p, source, start + lead, stop, time_delta)
             else:
                 p = write_record(target, p, source, shift, columns, i, time_delta, last - base_offset)
     if codec != 0:
         p = pack_payload(codec, scratch, 0, p, out, at + HEADER_SIZE, functions[codec], packing)
         if p < 0:
             return PACK_FAILED
-    _begin_header(table, row, rebuilt, n, at, attributes | (DELETE_HORIZON_BIT if horizon >= 0 else 0))
+    begin_header(table, row, rebuilt, n, at, attributes | (DELETE_HORIZON_BIT if horizon >= 0 else 0))
     rebuilt[SIZE, n] = p - at
     rebuilt[BASE_OFFSET, n] = base_offset
     if table[MAGIC, row] < 2 and not stays:
@@ -279,9 +294,9 @@ def _rebuild(
 
 
 @inlined
-def _empty(table: Any, row: int, rebuilt: Any, n: int, at: int) -> None:
+def write_empty(table: Any, row: int, rebuilt: Any, n: int, at: int) -> None:
     """Only the header stays: it tells the log's end, and its producer's last sequence number."""
-    _begin_header(table, row, rebuilt, n, at, _kept_attributes(table, row, ~CODEC_MASK))
+    begin_header(table, row, rebuilt, n, at, kept_attributes(table, row, ~CODEC_MASK))
     rebuilt[SIZE, n] = HEADER_SIZE
     if rebuilt[BASE_OFFSET, n] < 0:
         rebuilt[BASE_OFFSET, n] = table[LAST_OFFSET, row]
@@ -293,18 +308,17 @@ def _empty(table: Any, row: int, rebuilt: Any, n: int, at: int) -> None:
 def rewrite_batches(
     data: Any, arena: Any, file_position: int, table: Any, first_row: int, end_row: int, starts: Any, ends: Any,
     columns: Any, first_record: int, count: int, fates: Any, keeps: Any, rules: Any, functions: Any, packing: Any,
-    scratch: Any, out: Any, written: Any, rebuilt: Any, counts: Any,
+    scratch: Any, out: Any, at: Any, written: Any, batches: Any, rebuilt: Any, counts: Any,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Write what is left of rows `[first_row, end_row)`; return (row, batches written, of them rebuilt, bytes).
+    """Write what is left of rows `[first_row, end_row)` to `out[at:]`.
 
-    The row is `end_row`, or the one that a codec's library could not compress. `out` and `scratch` have room for
-    everything. `written` gets a row for each batch, `rebuilt` one for each whose header the caller has to write
+    Return (row, rows of `written`, rows of `rebuilt`, end of what was written). The row is `end_row`, or the one that a
+    codec's library could not compress. `out` and `scratch` have room for everything. `written` gets a row for each
+    batch, from row `batches` on, `rebuilt` one for each whose header the caller has to write
     (`encode.write_headers`); both with positions in `out`. Records of these rows are `[first_record, count)` of
     `columns`, in order. `functions[codec]` and `packing` are what `compress.pack_payload` takes.
     """
     shift = data.shape[0]
-    at: Any = np.int64(0)
-    batches: Any = np.int64(0)
     n: Any = np.int64(0)
     i = first_record
     for row in range(first_row, end_row):
@@ -324,7 +338,7 @@ def rewrite_batches(
             counts[ABORTED] += table[COUNT, row]
         if kept == 0:
             if fates[row] & RETAIN_EMPTY:
-                _empty(table, row, rebuilt, n, at)
+                write_empty(table, row, rebuilt, n, at)
                 _copy_row(rebuilt, n, written, batches)
                 n += 1
                 batches += 1
@@ -338,10 +352,7 @@ def rewrite_batches(
         new_horizon = tombstones > 0 or (is_control and fates[row] & EMPTY_TRANSACTION != 0)
         new_horizon = new_horizon and not has_horizon and rules[NEW_HORIZON] >= 0
         if (is_v2 or not rules[CONVERT]) and kept == table[COUNT, row] and not new_horizon:
-            copy_bytes(out, at, data, table[POSITION, row] - file_position, table[SIZE, row])
-            _copy_row(table, row, written, batches)
-            written[POSITION, batches] = at
-            at += table[SIZE, row]
+            at = copy_batch(data, file_position, table, row, out, at, written, batches)
             counts[COPIED_BATCHES] += 1
         else:
             horizon: Any = np.int64(-1)

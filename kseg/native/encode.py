@@ -167,25 +167,31 @@ def fill_batches(
     return rows, batch + 1
 
 
+@inlined
+def write_header(out: Any, table: Any, row: int) -> None:
+    """Write the 61-byte header of a row at its POSITION, with the CRC of what is there; CRC and MAGIC are filled."""
+    at = table[POSITION, row]
+    end = at + table[SIZE, row]
+    store_i64(out, at, table[BASE_OFFSET, row])
+    store_i32(out, at + 8, table[SIZE, row] - LOG_OVERHEAD)
+    store_i32(out, at + 12, table[LEADER_EPOCH, row])
+    store_u8(out, at + 16, 2)
+    store_i16(out, at + 21, table[ATTRIBUTES, row])
+    store_i32(out, at + 23, table[LAST_OFFSET, row] - table[BASE_OFFSET, row])
+    store_i64(out, at + 27, table[BASE_TIMESTAMP, row])
+    store_i64(out, at + 35, table[MAX_TIMESTAMP, row])
+    store_i64(out, at + 43, table[PRODUCER_ID, row])
+    store_i16(out, at + 51, table[PRODUCER_EPOCH, row])
+    store_i32(out, at + 53, table[BASE_SEQUENCE, row])
+    store_i32(out, at + 57, table[COUNT, row])
+    crc = crc32c(out, at + CRC_START, end)
+    store_i32(out, at + 17, crc)
+    table[CRC, row] = crc
+    table[MAGIC, row] = 2
+
+
 @kernel
 def write_headers(out: Any, table: Any, rows: int) -> None:
-    """Write the 61-byte header of each row at its POSITION, with the CRC of what is there; CRC and MAGIC are filled."""
+    """Write the header of each row."""
     for row in range(rows):
-        at = table[POSITION, row]
-        end = at + table[SIZE, row]
-        store_i64(out, at, table[BASE_OFFSET, row])
-        store_i32(out, at + 8, table[SIZE, row] - LOG_OVERHEAD)
-        store_i32(out, at + 12, table[LEADER_EPOCH, row])
-        store_u8(out, at + 16, 2)
-        store_i16(out, at + 21, table[ATTRIBUTES, row])
-        store_i32(out, at + 23, table[LAST_OFFSET, row] - table[BASE_OFFSET, row])
-        store_i64(out, at + 27, table[BASE_TIMESTAMP, row])
-        store_i64(out, at + 35, table[MAX_TIMESTAMP, row])
-        store_i64(out, at + 43, table[PRODUCER_ID, row])
-        store_i16(out, at + 51, table[PRODUCER_EPOCH, row])
-        store_i32(out, at + 53, table[BASE_SEQUENCE, row])
-        store_i32(out, at + 57, table[COUNT, row])
-        crc = crc32c(out, at + CRC_START, end)
-        store_i32(out, at + 17, crc)
-        table[CRC, row] = crc
-        table[MAGIC, row] = 2
+        write_header(out, table, row)

@@ -19,7 +19,7 @@ REGIONS: Final = 1 << REGION_BITS
 EMPTY: Final = 0
 FULL: Final = -1
 SLOT_BYTES: Final = 24
-AHEAD: Final = 8  # slots are asked for so many keys before they are looked at: memory is slow
+AHEAD: Final = 16  # slots are asked for so many keys before they are looked at: memory is slow
 
 
 @inlined
@@ -29,8 +29,8 @@ def region_of(low: Any) -> Any:
 
 
 @kernel
-def order_by_region(entries: Any, count: int, ends: Any, order: Any) -> None:
-    """List entries region by region: `order[ends[r - 1]:ends[r]]` are those of region `r`, in their order."""
+def sort_by_region(entries: Any, count: int, ends: Any, target: Any) -> None:
+    """Copy entries region by region: `target[ends[r - 1]:ends[r]]` are those of region `r`, in their order."""
     for region in range(REGIONS):
         ends[region] = 0
     for i in range(count):
@@ -42,7 +42,8 @@ def order_by_region(entries: Any, count: int, ends: Any, order: Any) -> None:
         total += size
     for i in range(count):
         region = region_of(entries[i, LOW])
-        order[ends[region]] = i
+        for column in range(3):
+            target[ends[region], column] = entries[i, column]
         ends[region] += 1
 
 
@@ -57,17 +58,23 @@ def _find(slots: Any, first: int, mask: int, low: Any, high: Any) -> Any:
         at = (at + 1) & mask
 
 
+@inlined
+def _ask_for(slots: Any, slot: Any) -> None:
+    """Have a slot brought near: it may begin in one line of the processor's cache and end in the next."""
+    prefetch_row(slots, slot)
+    prefetch_row(slots, slot + 1)
+
+
 @kernel
-def put_keys(slots: Any, region: int, entries: Any, order: Any, start: int, end: int, held: int, limit: int) -> int:
-    """Put the entries `order[start:end]`, all of one region; the greatest offset of a key stays.
+def put_keys(slots: Any, region: int, entries: Any, start: int, end: int, held: int, limit: int) -> int:
+    """Put `entries[start:end]`, all of one region; the greatest offset of a key stays.
 
     Return how many keys the region holds, which held `held`; or FULL where there are more than `limit`.
     """
     size = slots.shape[0] >> REGION_BITS
-    for n in range(start, end):
-        if n + AHEAD < end:
-            prefetch_row(slots, region * size + (entries[order[n + AHEAD], LOW] & (size - 1)))
-        i = order[n]
+    for i in range(start, end):
+        if i + AHEAD < end:
+            _ask_for(slots, region * size + (entries[i + AHEAD, LOW] & (size - 1)))
         low = entries[i, LOW]
         high = entries[i, HIGH]
         offset = entries[i, ENTRY_OFFSET]
@@ -104,7 +111,7 @@ def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -
     for i in range(count):
         if i + AHEAD < count and wanted[i + AHEAD]:
             low = hashes[i + AHEAD, 0]
-            prefetch_row(slots, region_of(low) * size + (low & (size - 1)))
+            _ask_for(slots, region_of(low) * size + (low & (size - 1)))
         latest[i] = -1
         if wanted[i]:
             region = region_of(hashes[i, 0])
@@ -114,10 +121,12 @@ def fill_latest(slots: Any, hashes: Any, wanted: Any, count: int, latest: Any) -
 @kernel
 def mark_latest(slots: Any, first_offset: int, bits: Any) -> None:
     """Set the bit of each offset that the map holds, counted from `first_offset`; there are bits for all of them."""
+    if bits.shape[0] == 0:
+        return
     for slot in range(slots.shape[0]):
-        offset = slots[slot, 2] - 1 - first_offset
-        if slots[slot, 2] != EMPTY:
-            bits[offset >> 3] |= 1 << (offset & 7)
+        held = slots[slot, 2]
+        at = max(held - 1 - first_offset, 0)
+        bits[at >> 3] |= min(held, 1) << (at & 7)  # nothing for an empty slot: nobody foresees a branch here
 
 
 @kernel

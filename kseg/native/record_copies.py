@@ -69,20 +69,24 @@ def write_record(out: Any, at: int, source: Any, shift: int, columns: Any, i: in
 
 
 @inlined
-def lead_of(source: Any, shift: int, columns: Any, i: int, stop: int, time_delta: int, delta: int) -> int:
+def copy_range(out: Any, at: int, source: Any, start: int, end: int) -> int:
+    """Copy bytes to `out[at:]`; return their end."""
+    copy_bytes(out, at, source, start, end - start)
+    return at + end - start
+
+
+@inlined
+def lead_of(
+    source: Any, start: int, stop: int, time_delta: int, delta: int, key_start: int, key_length: int, value_start: int,
+    value_length: int, headers_start: int, headers: int,
+) -> int:  # fmt: skip
     """Bytes of a record of magic 2 before its offset delta, if all of it is written as Kafka would; else 0.
 
     A number can be written with more bytes than it needs, and null with any negative length.
     """
-    key_length = columns[KEY_LENGTH, i]
-    value_length = columns[VALUE_LENGTH, i]
-    headers = columns[HEADERS_COUNT, i]
     largest = delta | (key_length + 1) | (value_length + 1) | headers
     if delta < 0 or largest >= LONG_VARINT or not -LONG_TIME < time_delta < LONG_TIME:
         return 0  # bits that do not count could be set in so long a number
-    key_start = columns[KEY_START, i] - shift
-    value_start = columns[VALUE_START, i] - shift
-    headers_start = columns[HEADERS_START, i] - shift
     if value_start - key_start - max(key_length, 0) != varint_size(value_length):
         return 0
     if headers_start - value_start - max(value_length, 0) != varint_size(headers):
@@ -91,7 +95,6 @@ def lead_of(source: Any, shift: int, columns: Any, i: int, stop: int, time_delta
         return 0
     if value_length < 0 and load_u8(source, value_start - 1) != 1:
         return 0
-    start = columns[RECORD_START, i] - shift
     time_size = varint_size(time_delta)
     body = 1 + time_size + varint_size(delta) + varint_size(key_length) + stop - key_start
     size = varint_size(body)
@@ -101,7 +104,19 @@ def lead_of(source: Any, shift: int, columns: Any, i: int, stop: int, time_delta
 
 
 @inlined
-def copy_range(out: Any, at: int, source: Any, start: int, end: int) -> int:
-    """Copy bytes to `out[at:]`; return their end."""
-    copy_bytes(out, at, source, start, end - start)
-    return at + end - start
+def lead_of_decoded(source: Any, shift: int, columns: Any, i: int, stop: int, time_delta: int, delta: int) -> int:
+    """The same of a record that was decoded."""
+    return lead_of(
+        source, columns[RECORD_START, i] - shift, stop, time_delta, delta, columns[KEY_START, i] - shift,
+        columns[KEY_LENGTH, i], columns[VALUE_START, i] - shift, columns[VALUE_LENGTH, i],
+        columns[HEADERS_START, i] - shift, columns[HEADERS_COUNT, i],
+    )  # fmt: skip
+
+
+@inlined
+def write_retimed(out: Any, at: int, source: Any, start: int, stop: int, time_delta: int) -> int:
+    """Write a record with another time delta; `source[start:stop]` is what lies behind its old one."""
+    at = write_varint(out, at, 1 + varint_size(time_delta) + stop - start)
+    store_u8(out, at, 0)
+    at = write_varint(out, at + 1, time_delta)
+    return copy_range(out, at, source, start, stop)

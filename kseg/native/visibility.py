@@ -26,14 +26,20 @@ def is_aborted(producer_id: int, last_offset: int, producers: Any, firsts: Any, 
 @kernel
 def fill_hidden(
     table: Any, first_row: int, end_row: int, producers: Any, firsts: Any, markers: Any, hidden: Any
-) -> None:
-    """Mark control batches, and those of aborted transactions: `[firsts[i], markers[i]]` of `producers[i]`."""
+) -> bool:
+    """Mark control batches, and those of aborted transactions: `[firsts[i], markers[i]]` of `producers[i]`.
+
+    Return whether any batch is a control batch or part of a transaction.
+    """
+    found = 0
     for row in range(first_row, end_row):
         attributes = table[ATTRIBUTES, row]
         hidden[row] = False
         if table[MAGIC, row] < 2:
             continue
+        found |= attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)
         if attributes & CONTROL_BIT:
             hidden[row] = True
         elif attributes & TRANSACTIONAL_BIT and producers.shape[0]:
             hidden[row] = is_aborted(table[PRODUCER_ID, row], table[LAST_OFFSET, row], producers, firsts, markers)
+    return found != 0

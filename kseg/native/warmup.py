@@ -22,6 +22,7 @@ from kseg.native import (
     producers,
     records,
     rows,
+    sifting,
     straight,
     visibility,
 )
@@ -87,8 +88,8 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
     slots, ends = np.zeros((keymap.REGIONS, 3), np.int64), np.zeros(keymap.REGIONS, np.int64)
     keys.fill_key_hashes(data, data, columns, 0, key, hashes)
     keys.fill_entries(data, data, table, range(0), flags, numbers, numbers, 0, key, entries, 0)
-    keymap.order_by_region(entries, 0, ends, numbers)
-    keymap.put_keys(slots, 0, entries, numbers, 0, 0, 0, 0)
+    keymap.sort_by_region(entries, 0, ends, entries)
+    keymap.put_keys(slots, 0, entries, 0, 0, 0, 0)
     keymap.move_keys(slots, slots, numbers)
     keymap.fill_latest(slots, hashes, flags, 0, numbers)
     keymap.mark_latest(slots, 0, data)
@@ -100,11 +101,16 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
         np.zeros(cleaning.COUNTS, np.int64),
     )
     functions = np.zeros((5, compress.PACK_FIELDS), np.int64)
-    cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers)
+    cleaning.fill_fates(table, 0, 0, numbers, numbers, numbers, numbers, lasts, lasts[0], rules, numbers, flags)
+    cleaning.codecs_of(table, 0, 0)
     cleaning.fill_keeps(table, numbers, columns, 0, numbers, flags, counts)
     cleaning.rewrite_batches(
         data, data, 0, table, 0, 0, numbers, numbers, columns, 0, 0, numbers, flags, rules, functions, data, data, data,
-        table, table, counts,
+        0, table, 0, table, counts,
+    )  # fmt: skip
+    sifting.sift_batches(
+        data, data, 0, table, 0, 0, numbers, numbers, numbers, data, 0, functions, data, data, data, 0, table, 0,
+        counts, numbers,
     )  # fmt: skip
     markers.settle_markers(
         numbers, numbers, numbers, numbers, numbers, 0, numbers, numbers, 0, numbers, flags, flags, flags, numbers

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.format.codec import PackFunctions
-from kseg.native import cleaning, compress, encode
+from kseg.native import cleaning, compress, encode, sifting
 from kseg.native import table as t
+from kseg.native.records import TOTALS
 from kseg.types import Codec
 from tests.native.harness import Decoder
 from tests.reference import batch as v2
@@ -114,8 +115,11 @@ def settings(draw, end):
     )
 
 
-def clean_by_kernels(batches, latest, said):
-    """Run the three kernels over all batches at once; gives the bytes, the table of what was written, and counts."""
+def clean_by_kernels(batches, latest, said, kept=None):
+    """Run the kernels over all batches at once; gives the bytes, the table of what was written, counts, and a row.
+
+    With the offsets that are kept, given as bits, usual batches are sifted first; the row is where that ended.
+    """
     data = b"".join(batches)
     decoder = Decoder(data)
     table, rows = decoder.walk.table, decoder.walk.rows
@@ -131,25 +135,36 @@ def clean_by_kernels(batches, latest, said):
     producers = np.ascontiguousarray(producers)
     fates = np.zeros(rows, np.int64)
     empty = np.array(sorted(said.empty_markers), np.int64)
-    cleaning.fill_fates(table, 0, rows, *aborted, empty, producers, producers[cleaning.LAST_ID], rules, fates)
-    decoder.skip[:] = (fates & cleaning.DISCARD) != 0
-    decoded = decoder.decode()
-    columns, count = decoder.columns, len(decoded.records)
-    known_latest = np.array([latest.get(record.key, -1) for record in decoded.records], np.int64)
-    keeps, counts = np.zeros(count, np.bool_), np.zeros(cleaning.COUNTS, np.int64)
-    cleaning.fill_keeps(table, fates, columns, count, known_latest, keeps, counts)
+    ids = producers[cleaning.LAST_ID]
+    cleaning.fill_fates(table, 0, rows, *aborted, empty, producers, ids, rules, fates, decoder.skip)
+    assert decoder.skip[:rows].tolist() == [fate & cleaning.DISCARD != 0 for fate in fates.tolist()]
+    counts = np.zeros(cleaning.COUNTS, np.int64)
     functions = np.zeros((5, compress.PACK_FIELDS), np.int64)
     held = [PackFunctions(Codec(number), addresses=functions[number]) for number in (1, 2, 3, 4)]
     out, scratch = np.zeros(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
+    packing = np.zeros(compress.SCRATCH_BYTES, np.uint8)
     written, rebuilt = t.new_table(rows), t.new_table(rows)
+    sifted = made = size = 0
+    if kept is not None:
+        decoder.payloads()
+        sifted, made, size = sifting.sift_batches(
+            decoder.array, decoder.arena, 0, table, 0, rows, decoder.starts, decoder.ends, fates, kept, 0, functions,
+            packing, scratch, out, 0, written, 0, counts, np.zeros(TOTALS, np.int64),
+        )  # fmt: skip
+        decoder.skip[:sifted] = True
+    decoded = decoder.decode()
+    columns, count = decoder.columns, len(decoded.records)
+    known_latest = np.array([latest.get(record.key, -1) for record in decoded.records], np.int64)
+    keeps = np.zeros(count, np.bool_)
+    cleaning.fill_keeps(table, fates, columns, count, known_latest, keeps, counts)
     row, made, again, size = cleaning.rewrite_batches(
-        decoder.array, decoder.arena, 0, table, 0, rows, decoder.starts, decoder.ends, columns, 0, count, fates,
-        keeps, rules, functions, np.zeros(compress.SCRATCH_BYTES, np.uint8), scratch, out, written, rebuilt, counts,
+        decoder.array, decoder.arena, 0, table, sifted, rows, decoder.starts, decoder.ends, columns, 0, count, fates,
+        keeps, rules, functions, packing, scratch, out, size, written, made, rebuilt, counts,
     )  # fmt: skip
     assert row == rows
     encode.write_headers(out, rebuilt, again)
     del held
-    return out[:size].tobytes(), written[:, :made], counts
+    return out[:size].tobytes(), written[:, :made], counts, sifted
 
 
 @given(st.data())
@@ -160,7 +175,7 @@ def test_a_round_leaves_what_the_twin_leaves(data):
     first = data.draw(st.sampled_from([0, end // 2]))
     latest = latest_offsets(read, said.aborted, first)
     expected = [v2.read_batch(batch) for batch in clean(batches, latest, said)]
-    made, written, counts = clean_by_kernels(batches, latest, said)
+    made, written, counts, _ = clean_by_kernels(batches, latest, said)
     entries, stopped = v2.walk(made)
     assert stopped == len(made)
     found = [v2.read_batch(made, position) for position, _ in entries]
@@ -203,7 +218,7 @@ def test_a_round_over_legacy_messages_leaves_what_the_twin_leaves(data):
     records = [record for entry in entries for record in legacy.read_entry(entry)]
     latest = latest_of(record for record in records if record.offset >= first)
     expected = [v2.read_batch(batch) for batch in clean(entries, latest, said)]
-    made, written, counts = clean_by_kernels(entries, latest, said)
+    made, written, counts, _ = clean_by_kernels(entries, latest, said)
     places, stopped = v2.walk(made)
     assert stopped == len(made)
     found = [v2.read_batch(made, position) for position, _ in places]

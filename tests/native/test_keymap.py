@@ -18,16 +18,16 @@ ENTRIES = st.lists(st.tuples(WORDS, st.integers(0, 2), st.integers(0, 1000)), ma
 def put_all(slots, entries, limit):
     """Put entries region by region, as `KeyMap` does; gives how many keys there are, or None where one was full."""
     given = np.array(entries, np.int64).reshape(-1, 3)
-    order, ends = np.zeros(len(entries), np.int64), np.zeros(native.REGIONS, np.int64)
-    native.order_by_region(given, len(entries), ends, order)
+    by_region, ends = np.zeros_like(given), np.zeros(native.REGIONS, np.int64)
+    native.sort_by_region(given, len(given), ends, by_region)
+    assert by_region.tolist() == sorted(given.tolist(), key=lambda entry: entry[0] >> 60 & 15)  # a stable sort
     start, total = 0, 0
     for region, end in enumerate(ends.tolist()):
-        assert all((int(given[i, 0]) >> 60) & 15 == region for i in order[start:end])
-        held = native.put_keys(slots, region, given, order, start, end, 0, limit)
+        assert all((int(low) >> 60) & 15 == region for low in by_region[start:end, 0])
+        held = native.put_keys(slots, region, by_region, start, end, 0, limit)
         if held == native.FULL:
             return None
         start, total = end, total + held
-    assert sorted(order.tolist()) == list(range(len(entries)))
     return total
 
 
@@ -84,6 +84,13 @@ def test_offsets_that_the_map_does_not_hold_are_superseded(latest, offsets):
     held = set(latest.values())
     for offset, after in zip(offsets, found.tolist(), strict=True):
         assert after == (offset + 1 if 5 <= offset < 93 and offset not in held else -1)
+
+
+def test_an_empty_map_marks_nothing():
+    for size in (0, 1):
+        room = np.zeros(size + 1, np.uint8)
+        native.mark_latest(np.zeros((SLOTS, 3), np.int64), 5, room[:size])
+        assert not room.any()
 
 
 @given(st.sets(st.integers(0, 40)), st.lists(st.integers(0, 40), max_size=30))

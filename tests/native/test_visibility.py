@@ -68,7 +68,8 @@ def test_hidden_batches_equal_the_twins(batches, ranges):
         return
     columns = [np.array([entry[index] for entry in aborted], np.int64) for index in range(3)]
     hidden = np.zeros(len(batches), np.bool_)
-    native.fill_hidden(table, 0, len(batches), *columns, hidden)
+    found = native.fill_hidden(table, 0, len(batches), *columns, hidden)
+    assert found == any(attributes for _, attributes, _ in batches)
     assert list(hidden) == hidden_by_twin(batches, table, aborted)
 
 

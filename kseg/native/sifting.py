@@ -1,0 +1,156 @@
+"""Pass 2 of a round in one go, for usual batches: what `cleaning.py` does in three steps, without columns in between.
+
+Which records stay is told by a bit for each offset. A batch is usual if it has magic 2, timestamps of its records, no
+delete horizon, and if its records are written as Kafka writes them and none that stays is a tombstone. The first one
+that is not ends the call, and is the general steps' task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kseg.native._jit import inlined, kernel
+from kseg.native.cleaning import (
+    COPIED_BATCHES,
+    DISCARD,
+    DROPPED_BATCHES,
+    EMPTIED_BATCHES,
+    KEPT,
+    NULL_KEYS,
+    REBUILT_BATCHES,
+    RETAIN_EMPTY,
+    SUPERSEDED,
+    begin_header,
+    copy_batch,
+    kept_attributes,
+    write_empty,
+)
+from kseg.native.compress import pack_payload
+from kseg.native.encode import write_header
+from kseg.native.record_copies import LONG_TIME, copy_range, lead_of, write_retimed
+from kseg.native.records import read_record
+from kseg.native.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    COUNT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAX_TIMESTAMP,
+    SIZE,
+)
+
+
+@inlined
+def _is_usual(table: Any, row: int, fate: int, first_offset: int) -> Any:
+    return (
+        table[MAGIC, row] == 2
+        and table[ATTRIBUTES, row] & (CONTROL_BIT | DELETE_HORIZON_BIT | LOG_APPEND_TIME_BIT) == 0
+        and fate & DISCARD == 0
+        and table[COUNT, row] > 0
+        and first_offset <= table[BASE_OFFSET, row]
+        and -LONG_TIME < table[BASE_TIMESTAMP, row] < LONG_TIME
+    )
+
+
+@kernel
+def sift_batches(
+    data: Any, arena: Any, file_position: int, table: Any, first_row: int, end_row: int, starts: Any, ends: Any,
+    fates: Any, bits: Any, first_offset: int, functions: Any, packing: Any, scratch: Any, out: Any, at: Any,
+    written: Any, batches: Any, counts: Any, totals: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Write what is left of rows to `out[at:]`, and a row for each batch to `written`, from row `batches` on.
+
+    Return (the row that is not usual, or `end_row`; rows of `written`, end of what was written). Records stay whose bit
+    is set, counted from `first_offset`. Room, `functions` and `packing` are as in `cleaning.rewrite_batches`, but that
+    headers are complete; `totals` is what `records.read_record` adds to.
+    """
+    shift = np.int64(data.shape[0])
+    known = 8 * np.int64(bits.shape[0])
+    for row in range(first_row, end_row):
+        if not _is_usual(table, row, fates[row], first_offset):
+            return row, batches, at
+        in_arena = starts[row] >= shift
+        source = arena if in_arena else data
+        moved = shift if in_arena else np.int64(0)
+        p = starts[row] - moved
+        end = ends[row] - moved
+        attributes = kept_attributes(table, row, 0xFF)
+        codec = attributes & CODEC_MASK
+        target = out if codec == 0 else scratch
+        to: Any = at + HEADER_SIZE if codec == 0 else np.int64(0)
+        first_place = table[BASE_OFFSET, row] - first_offset
+        count = table[COUNT, row]
+        kept = 0
+        superseded = 0
+        base_delta: Any = np.int64(0)  # of the first record that stays: the batch's time begins there
+        top: Any = np.int64(-LONG_TIME)
+        held: Any = np.int64(-1)  # where bytes begin that are copied as they are, with those of the records behind
+        for _ in range(count):
+            start = p
+            p, time_delta, delta, key_start, key_length, value_start, value_length, headers_start, headers = (
+                read_record(source, p, end, totals)
+            )
+            place = first_place + delta
+            if p < 0 or place < 0 or place >= known:
+                return row, batches, at
+            if key_length < 0 or not bits[place >> 3] >> (place & 7) & 1:
+                superseded += key_length >= 0
+                if held >= 0:
+                    to = copy_range(target, to, source, held, start)
+                    held = np.int64(-1)
+                continue
+            lead = lead_of(
+                source, start, p, time_delta, delta, key_start, key_length, value_start, value_length, headers_start,
+                headers,
+            )  # fmt: skip
+            if lead == 0 or value_length < 0:
+                return row, batches, at
+            if kept == 0:
+                base_delta = time_delta
+            kept += 1
+            top = max(top, time_delta)
+            if base_delta != 0:
+                to = write_retimed(target, to, source, start + lead, p, time_delta - base_delta)
+            elif held < 0:
+                held = start
+        if p != end:
+            return row, batches, at
+        if kept == count:
+            at = copy_batch(data, file_position, table, row, out, at, written, batches)
+            counts[COPIED_BATCHES] += 1
+            batches += 1
+        elif kept > 0:
+            if held >= 0:
+                to = copy_range(target, to, source, held, end)
+            if codec != 0:
+                to = pack_payload(codec, scratch, 0, to, out, at + HEADER_SIZE, functions[codec], packing)
+                if to < 0:
+                    return row, batches, at
+            begin_header(table, row, written, batches, at, attributes)
+            written[SIZE, batches] = to - at
+            written[BASE_TIMESTAMP, batches] = table[BASE_TIMESTAMP, row] + base_delta
+            written[MAX_TIMESTAMP, batches] = max(table[BASE_TIMESTAMP, row] + top, np.int64(-1))
+            written[COUNT, batches] = kept
+            write_header(out, written, batches)
+            at = to
+            counts[REBUILT_BATCHES] += 1
+            batches += 1
+        elif fates[row] & RETAIN_EMPTY:
+            write_empty(table, row, written, batches, at)
+            write_header(out, written, batches)
+            at += HEADER_SIZE
+            counts[EMPTIED_BATCHES] += 1
+            batches += 1
+        else:
+            counts[DROPPED_BATCHES] += 1
+        counts[KEPT] += kept
+        counts[SUPERSEDED] += superseded
+        counts[NULL_KEYS] += count - kept - superseded
+    return end_row, batches, at
