@@ -283,6 +283,7 @@ def _undo(directory: Path, tp: TopicPartition, *, dry_run: bool) -> PartitionRep
         str(directory),
         status,
         written_files=kept,
+        undoes=run,
         notes=(note,),
         seconds=time.perf_counter() - began,
     )
