@@ -55,7 +55,13 @@ class Leader:
             LogError: Nothing tells.
         """
         loaded = plan.loaded
-        offset = diverging_offset(loaded.epochs, loaded.log_end, self.epochs, self.end_offset, None)
+        epochs, latest, leaders = self.epochs, loaded.epochs.latest, self.epochs.latest
+        if latest is not None and leaders is not None:  # a broker that leads has a new term, which begins at its end
+            epochs = epochs.assign(max(latest.epoch, leaders.epoch) + 1, self.end_offset)
+            if latest.epoch > leaders.epoch:
+                told = f"this log has leader epoch {latest.epoch}, the leader's none above {leaders.epoch}"
+                plan.notes.append(f"{told}: is it the leader?")
+        offset = diverging_offset(loaded.epochs, loaded.log_end, epochs, self.end_offset, None)
         if offset is not None:
             plan.notes.append(f"the leader's log and this one part at offset {offset}")
             return offset

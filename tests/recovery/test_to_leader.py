@@ -58,6 +58,23 @@ def test_a_leader_that_crashed_is_asked_by_the_epochs_that_its_batches_have(tmp_
     assert {path.name: path.read_bytes() for path in leader.parent.rglob("*") if path.is_file()} == before
 
 
+def test_a_leader_that_has_written_nothing_yet(tmp_path, follower):
+    """Its own epoch begins at its end, where a broker that starts forgets it, and gets a new one."""
+    leader = replica(tmp_path / "leader", (0, 25))
+    (leader / EPOCHS).write_text("0\n2\n0 0\n2 25\n")
+    assert kseg.truncate(follower, to_leader=leader).partitions[0].end_offset == 20
+
+
+def test_a_leader_that_is_behind_in_epochs_has_another_term_before_it(tmp_path):
+    """As after an unclean election: its next epoch is above all, whatever this replica has seen; the report tells."""
+    follower = replica(tmp_path / "follower", (0, 20), (2, 10), (3, 5))
+    leader = replica(tmp_path / "leader", (0, 20), (2, 5))
+    high_watermark(follower, 35)
+    [one] = kseg.truncate(follower, to_leader=leader).partitions
+    assert one.end_offset == 25
+    assert any("epoch 3" in note for note in one.notes)
+
+
 def test_a_replica_without_epochs_falls_to_its_high_watermark(tmp_path, leader):
     follower = replica(tmp_path / "follower", (0, 20), (1, 10), clean=True)
     (follower / EPOCHS).unlink()
