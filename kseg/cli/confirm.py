@@ -14,8 +14,11 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def confirm(question: str, args: argparse.Namespace, out: Output) -> bool:
+def confirm(question: str, args: argparse.Namespace, out: Output, *, is_final: bool = True) -> bool:
     """Whether to go on: with --yes at once, else as the terminal's user says.
+
+    Args:
+        is_final: Whether it cannot be undone.
 
     Raises:
         OptionError: There is nobody to ask.
@@ -23,7 +26,8 @@ def confirm(question: str, args: argparse.Namespace, out: Output) -> bool:
     if args.yes:
         return True
     if args.json or not sys.stdin.isatty():
-        raise OptionError("this cannot be undone", hint="look with --dry-run first, then give --yes")
+        what = "this cannot be undone" if is_final else "records would go"
+        raise OptionError(what, hint="look with --dry-run first, then give --yes")
     out.flush()
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -44,7 +44,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
         planned = truncate(args.path, args.to, dry_run=True, **given)
         if not args.json:
             show(planned, args, out)
-        if planned.partitions[0].status != "unchanged" and not confirm("Cut the log?", args, out):
+        if planned.partitions[0].status != "unchanged" and not confirm(
+            "Cut the log?", args, out, is_final=args.as_kafka
+        ):
             return
     progress = for_people(quiet=args.json)
     show(truncate(args.path, args.to, dry_run=args.dry_run, progress=progress, **given), args, out)

@@ -52,7 +52,12 @@ class LogDir:
                 parent = path.rpartition("/")[0]
                 if parent not in checkpoints:
                     checkpoints[parent] = read_checkpoints(self.store, parent).told()
-                logs.append(Log(self.store, path, options=self._options, checkpoints=checkpoints[parent]))
+                try:
+                    logs.append(Log(self.store, path, options=self._options, checkpoints=checkpoints[parent]))
+                except StorageError as error:  # it is gone since it was found, or may not be read
+                    if path == self.path:
+                        raise
+                    self.problems.append(error)
         return logs
 
     @property

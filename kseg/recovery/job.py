@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kseg.errors import KsegError, LockedError, LogError, OptionError
-from kseg.log.checkpoints import CheckpointKind, read_leader_epochs
 from kseg.log.config import LogConfig
-from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
+from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileKind
-from kseg.log.partition import open_log
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.recovery import quarantine
 from kseg.recovery.apply import apply_plan
-from kseg.recovery.lineage import diverging_offset
+from kseg.recovery.leader import Leader
 from kseg.recovery.loader import LoadOptions
 from kseg.recovery.places import check_replicas, find_partitions
-from kseg.recovery.plan import Plan, plan_recovery, read_offset
+from kseg.recovery.plan import Plan, load_options, plan_recovery
 from kseg.recovery.report import CutReport, PartitionReport, RecoveryReport, RepairReport, TruncationReport
 from kseg.recovery.truncation import plan_truncation
 from kseg.recovery.undo import check_undo, undo
@@ -103,7 +102,8 @@ def truncate(
 
     Args:
         offset: The first offset that goes.
-        to_leader: The leader's directory of the same partition: cut back to where the two part, by their epochs.
+        to_leader: The leader's directory of the same partition: cut back to where the two part, by their epochs. Both
+            are taken as a broker has them that has started there; the leader's is only read.
 
     Raises:
         LockedError: A broker or another job holds the directory.
@@ -115,15 +115,11 @@ def truncate(
         raise OptionError("give either an offset or the leader's directory")
     if len(found) != 1:
         raise OptionError(f"{os.fspath(path)!r} is no partition directory: one is truncated at a time")
-    directory, tp = found[0]
     notes = check_replicas(metadata, found, this_replica_only=this_replica_only)
-    if to_leader is not None:
-        offset = offset_of_leader(directory, tp, Path(os.fspath(to_leader)))
-        notes = [*notes, f"the leader's log and this one part at offset {offset}"]
-    target = 0 if offset is None else offset
 
     def plan(directory: Path, tp: TopicPartition, options: LoadOptions) -> Plan:
-        return plan_truncation(directory, tp, options, target, progress=progress)
+        target = offset if to_leader is None else Leader.read(to_leader, directory, tp, like=options).parting_offset
+        return plan_truncation(directory, tp, options, 0 if target is None else target, progress=progress)
 
     job = _Job("truncate", plan, config=config, now_ms=now_ms, as_kafka=as_kafka, dry_run=dry_run)
     reports = _run_all(found, lambda directory, tp: job.run(directory, tp, notes=notes), progress)
@@ -153,35 +149,6 @@ def undo_repair(path: PathLike, *, run: str | None = None, dry_run: bool = False
 def find_undoable(path: PathLike) -> list[tuple[Path, TopicPartition]]:
     """Partitions at a path that have something in quarantine."""
     return [(directory, tp) for directory, tp in find_partitions(path) if _last_run(directory) is not None]
-
-
-def offset_of_leader(directory: Path, tp: TopicPartition, leader: Path) -> int:
-    """Where a replica and its leader part.
-
-    Raises:
-        OptionError: They are of different partitions.
-        LogError: Their epochs do not tell.
-    """
-    store = LocalStore()
-    ours, theirs = (read_partition_metadata(store, str(place)) for place in (directory, leader))
-    if ours is not None and theirs is not None and ours.topic_id != theirs.topic_id:
-        raise OptionError(f"the leader's topic id is {theirs.topic_id}, this one's {ours.topic_id}", path=str(leader))
-    follower_log, leader_log = open_log(directory), open_log(leader)
-    if (leader_log.topic, leader_log.partition) != (tp.topic, tp.partition):
-        raise OptionError(f"this is no replica of {tp}", path=str(leader))
-    follower_epochs, leader_epochs = (read_leader_epochs(store, str(place)) for place in (directory, leader))
-    if leader_epochs is None or follower_epochs is None:
-        raise LogError("no leader-epoch-checkpoint tells the history", path=str(directory), hint="give an offset")
-    offset = diverging_offset(
-        follower_epochs,
-        follower_log.end_offset,
-        leader_epochs,
-        leader_log.end_offset,
-        read_offset(directory.parent, CheckpointKind.HIGH_WATERMARK, tp),
-    )
-    if offset is None:
-        raise LogError("the leader epochs do not tell where the logs part", path=str(directory), hint="give an offset")
-    return offset
 
 
 class _Job:
@@ -229,17 +196,9 @@ class _Job:
         return _report(plan, clean, self._status(plan), kept, time.perf_counter() - began)
 
     def _options(self, directory: Path, tp: TopicPartition, *, clean: bool, check_all: bool) -> LoadOptions:
-        points = {
-            kind: read_offset(directory.parent, kind, tp) or 0
-            for kind in (CheckpointKind.RECOVERY_POINT, CheckpointKind.LOG_START)
-        }
-        return LoadOptions(
-            clean=clean,
-            recovery_point=0 if check_all else points[CheckpointKind.RECOVERY_POINT],
-            log_start=points[CheckpointKind.LOG_START],
-            now_ms=self._now_ms,
-            config=self._config,
-        )
+        like = LoadOptions(now_ms=self._now_ms, config=self._config)
+        options = load_options(directory, tp, clean=clean, like=like)
+        return replace(options, recovery_point=0) if check_all else options
 
     def _apply(self, plan: Plan, session: WriteSession) -> str | None:
         """Keep what will go, then change the log; return where it is kept."""
@@ -324,6 +283,7 @@ def _undo(directory: Path, tp: TopicPartition, *, dry_run: bool) -> PartitionRep
         str(directory),
         status,
         written_files=kept,
+        undoes=run,
         notes=(note,),
         seconds=time.perf_counter() - began,
     )

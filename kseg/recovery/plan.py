@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kseg.durable import TEMPORARY_SUFFIX
@@ -187,6 +187,16 @@ def checkpoint_changes(plan: Plan, log_end: int, cleaned: int) -> list[Checkpoin
         if offset is not None and offset > limit:
             changes.append(CheckpointChange(kind, offset, limit))
     return changes
+
+
+def load_options(directory: Path, tp: TopicPartition, *, clean: bool, like: LoadOptions | None = None) -> LoadOptions:
+    """How a partition is loaded by what its log directory's checkpoints say; clock and settings are those of `like`."""
+    return replace(
+        like or LoadOptions(),
+        clean=clean,
+        recovery_point=read_offset(directory.parent, CheckpointKind.RECOVERY_POINT, tp) or 0,
+        log_start=read_offset(directory.parent, CheckpointKind.LOG_START, tp) or 0,
+    )
 
 
 def read_offset(log_dir: Path, kind: CheckpointKind, tp: TopicPartition) -> int | None:

@@ -40,6 +40,7 @@ class PartitionReport(Report):
         lost: Ranges of offsets, [start, end), whose records are gone from the log.
         damaged: Whether sound records went, and not only the torn end of the log.
         quarantine: Where what went is kept; None where nothing is.
+        undoes: The run that was taken back, or in a dry run would be; nothing else is known of the log then.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class PartitionReport(Report):
     lost: tuple[tuple[int, int], ...] = ()
     damaged: bool = False
     quarantine: str | None = None
+    undoes: str | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
     seconds: float = 0.0
@@ -108,7 +110,7 @@ class TruncationReport(RepairReport):
 
 
 def _cells(one: PartitionReport) -> list[object]:
-    if one.error is not None or one.status == "undone":
+    if one.error is not None or one.undoes is not None:
         return [one.name, None, None, None, None, None, one.status]
     return [
         one.name,
@@ -129,11 +131,15 @@ def _details(one: PartitionReport) -> list[str]:
         told.append(f"segments behind it go: {bases} ({format_size(one.dropped_bytes)})")
     told += [f"records of offsets {start} to {end - 1} go" for start, end in one.lost]
     if one.removed_files:
-        told.append(f"{len(one.removed_files)} files go, such as {one.removed_files[0]}")
+        told.append(_files(one.removed_files, "goes", "go"))
     if one.renamed_files:
-        told.append(f"{len(one.renamed_files)} files take their final names, such as {one.renamed_files[0]}")
+        told.append(_files(one.renamed_files, "takes its final name", "take their final names"))
     told += one.checkpoints
     told += one.notes
     if one.quarantine is not None:
         told.append(f"kept in {one.quarantine}")
     return told
+
+
+def _files(names: tuple[str, ...], one: str, several: str) -> str:
+    return f"{names[0]} {one}" if len(names) == 1 else f"{len(names)} files {several}, such as {names[0]}"

@@ -7,6 +7,7 @@ are taken back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,20 +42,29 @@ _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN
 
 
 def plan_truncation(
-    directory: Path, tp: TopicPartition, options: LoadOptions, target: int, *, progress: Progress = SILENT
+    directory: Path,
+    tp: TopicPartition,
+    options: LoadOptions,
+    target: int | Callable[[Plan], int],
+    *,
+    progress: Progress = SILENT,
 ) -> Plan:
     """Decide how a log is cut back to `target`; it is loaded first, and recovered where it was not shut down cleanly.
+
+    Args:
+        target: The first offset that goes, or what tells it of the log once that is loaded.
 
     Raises:
         OptionError: The target is negative.
         LogError: A broker cannot load this log.
     """
-    if target < 0:
+    if isinstance(target, int) and target < 0:
         raise OptionError(f"an offset to truncate to is not negative, got {target}")
     plan = Plan.of(directory, tp)
     stored = stored_epochs(plan)
     plan.loaded = Loader(plan.folder, options, stored or LeaderEpochs(), progress=progress).load()
     end = plan.loaded.log_end
+    target = target if isinstance(target, int) else target(plan)
     if target >= end:
         plan.loaded.epochs = plan.loaded.epochs.truncate_from_end(end)  # an epoch may begin at the end
         plan.notes.append(f"the log ends at {end}: nothing to cut")

@@ -19,7 +19,7 @@ from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.retention.apply import apply_retention, doomed_files, leftover_files
 from kseg.retention.limits import KnownLimits, resolve_limits
-from kseg.retention.plan import LogFacts, RetentionPlan, plan_retention
+from kseg.retention.plan import LogFacts, RetentionPlan, candidates_of, plan_retention
 from kseg.retention.report import DeletedSegment, PartitionRetention, RetentionReport
 from kseg.settings.select import select_logs
 from kseg.settings.source import SettingsSource
@@ -145,7 +145,7 @@ class _Run:
             facts = LogFacts(log.start_offset, log.end_offset, log.high_watermark)
             if log.segments[-1].next_offset < log.start_offset:
                 raise _refused(log, "its log start is behind its last record: recover it first")
-            plan = plan_retention(log.segments, facts, known.limits, now_ms=self._now_ms)
+            plan = plan_retention(candidates_of(log.segments), facts, known.limits, now_ms=self._now_ms)
             if plan.new_base_offset is not None:
                 log.producers()  # they go into a snapshot: what stands against that is told before anything changes
                 if log.segments[-1].sound_size < log.segments[-1].size:

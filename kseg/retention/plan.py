@@ -46,6 +46,38 @@ class Candidate(Protocol):
         """The greatest timestamp of a record; the file's mtime where none has one."""
 
 
+class LogSegment(Candidate, Protocol):
+    """A segment as it is on disk."""
+
+    @property
+    def sound_size(self) -> int:
+        """Bytes up to where the batches end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """The last segment without what a crash left behind its batches, as a broker has it that has started."""
+
+    segment: LogSegment
+
+    @property
+    def base_offset(self) -> int:
+        return self.segment.base_offset
+
+    @property
+    def size(self) -> int:
+        return self.segment.sound_size
+
+    @property
+    def largest_timestamp(self) -> int:
+        return self.segment.largest_timestamp
+
+
+def candidates_of(segments: Sequence[LogSegment]) -> list[Candidate]:
+    """What the rules look at of the segments on disk; zeros or half a batch at the end of the last one are no log."""
+    return [*segments[:-1], *(_Sound(segment) for segment in segments[-1:])]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long and how much is kept; `deletes` is whether cleanup.policy has `delete` in it."""

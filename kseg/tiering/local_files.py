@@ -14,7 +14,7 @@ from kseg.log.partition import Log
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.retention.apply import doomed_files
-from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, plan_retention
+from kseg.retention.plan import NO_LIMIT, Limits, LogFacts, RetentionPlan, candidates_of, plan_retention
 from kseg.settings.source import SettingsSource
 from kseg.settings.values import Origin, Refusal, TopicSettings
 
@@ -46,7 +46,7 @@ def plan_local_deletion(
     start = log.start_offset if start_offset is None else start_offset
     bound = max(min(log.high_watermark, copied_until), start)
     facts = LogFacts(start, log.end_offset, bound)
-    return plan_retention(log.segments, facts, limits, now_ms=now_ms)
+    return plan_retention(candidates_of(log.segments), facts, limits, now_ms=now_ms)
 
 
 def resolve_local_limits(log: Log, source: SettingsSource) -> Limits | Refusal:

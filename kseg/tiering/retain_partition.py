@@ -13,6 +13,7 @@ from kseg.log.checkpoints import CheckpointKind, read_leader_epochs, update_chec
 from kseg.log.partition import Log
 from kseg.log.writer_session import WriteSession
 from kseg.retention.apply import move_start
+from kseg.retention.plan import candidates_of
 from kseg.storage import LocalStore
 from kseg.tiering.layout import RemoteName
 from kseg.tiering.marks import Mark
@@ -63,7 +64,7 @@ class TieredPartition:
         lineage = tuple(log.leader_epochs()) or _history(self.records)
         highest = highest_copied(self.records, lineage, log.end_offset)
         local = [segment for segment in log.segments if segment.tier == "local"]
-        only_local = sum(segment.size for segment in local if segment.base_offset >= highest)
+        only_local = sum(segment.size for segment in candidates_of(local) if segment.base_offset >= highest)
         return PartitionFacts(self.start_offset, log.end_offset, lineage, only_local)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import FormatError, KsegError, OptionError
+from kseg.errors import FormatError, KsegError, OptionError, StorageError
 from kseg.log.partition import Log, OnCorrupt
 from kseg.native import table as t
 from kseg.progress import Progress
@@ -50,6 +50,7 @@ _BASE, _LAST, _CRC, _SIZE, _MAGIC, _EPOCH, _ATTRIBUTES, _MARKER, _PRODUCER, _COU
 class CompareTask:
     """Offsets `[start, end)` of two copies; it can be pickled."""
 
+    tp: TopicPartition
     ours: LogPlace
     theirs: LogPlace
     start: int
@@ -86,13 +87,13 @@ def compare_copies(
 
 def _plan(log: Log, other: Log) -> tuple[list[CompareTask], list[Finding]]:
     findings = Findings()
-    log = _past_own_damage(log)
     try:
+        log = _past_own_damage(log)
         ours, theirs = (log.start_offset, log.end_offset), (other.start_offset, other.end_offset)
     except OptionError:  # such as a key that was not given
         raise
     except KsegError as error:
-        findings.add_error("KS907", error, other.directory)
+        findings.add_error(_code_of(error, log.directory), error, other.directory)
         return [], findings.list()
     if ours != theirs:
         detail = f"offsets {ours[0]} to {ours[1] - 1}, the copy {theirs[0]} to {theirs[1] - 1}"
@@ -102,24 +103,31 @@ def _plan(log: Log, other: Log) -> tuple[list[CompareTask], list[Finding]]:
         lost = f", and offsets {end} to {start - 1} are in neither" if start > end else ""
         findings.add("KS908", other.directory, f"nothing was compared{lost}", offset=end)
     edges = [start, *(s.base_offset for s in log.segments if start < s.base_offset < end), end]
-    places = LogPlace.of(log), LogPlace.of(other)
+    whose = TopicPartition(log.topic, log.partition), LogPlace.of(log), LogPlace.of(other)
     pairs = itertools.pairwise(edges)
-    return [CompareTask(*places, first, last) for first, last in pairs if first < last], findings.list()
+    return [CompareTask(*whose, first, last) for first, last in pairs if first < last], findings.list()
 
 
 def _first_of_each(tasks: list[CompareTask], results: Sequence[list[Finding] | KsegError]) -> list[Finding]:
     found: dict[tuple[str, str], Finding] = {}
     for task, result in zip(tasks, results, strict=True):
-        log = task.ours.open()
         if isinstance(result, OptionError):
             raise result
         if isinstance(result, KsegError):
-            path = result.path or task.theirs.directory
-            result = [Finding("KS907", path, result.message, result.position, result.offset)]
+            path, code = result.path or task.theirs.directory, _code_of(result, task.ours.directory)
+            result = [Finding(code, path, result.message, result.position, result.offset)]
         for finding in result:
-            named = replace(finding, topic=log.topic, partition=log.partition)
+            named = replace(finding, topic=task.tp.topic, partition=task.tp.partition)
             found.setdefault((finding.code, task.ours.directory), named)
     return list(found.values())
+
+
+def _code_of(error: KsegError, own: str) -> str:
+    """What stopped a comparison: the copy, or our own log that cannot be read, as it was deleted meanwhile."""
+    is_own = error.path is not None and f"{error.path}/".startswith(own.rstrip("/") + "/")
+    if not isinstance(error, StorageError) or not is_own:
+        return "KS907"
+    return "KS708" if error.missing else "KS709"
 
 
 def _past_own_damage(log: Log) -> Log:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kseg.errors import KsegError, LogError, OptionError
+from kseg.errors import KsegError, LogError, OptionError, StorageError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.log.logdir import LogDir
 from kseg.log.partition import RETRIES, Log
@@ -68,7 +68,7 @@ def verify(
     ring = KeyRing(keys, allow_shared=allow_shared_keys)
     logs = find_logs(path, ring, options, topics, around)
     closed = {parent: was_closed(log.store, parent) for log in logs for parent in [_parent(log)]}
-    checks = [PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]) for log in logs]
+    checks = _make_checks(logs, closed, around, deep=deep)
     results = _run(checks, spark, workers, progress)
     _repeat_stale(checks, results, spark, workers)
     findings: list[Finding] = around.list()
@@ -77,14 +77,29 @@ def verify(
         findings += check.finish(of_check, coordinator)
     if against is not None:
         others = find_logs(against, ring, options, topics, Findings())
-        findings += compare_copies(logs, others, spark=spark, workers=workers, progress=progress)
+        findings += compare_copies(
+            [check.log for check in checks], others, spark=spark, workers=workers, progress=progress
+        )
     found = [result for of_check in results for result in of_check if isinstance(result, SegmentResult)]
     return VerifyReport(
-        path=_shown(path), against=None if against is None else _shown(against), deep=deep, partitions=len(logs),
+        path=_shown(path), against=None if against is None else _shown(against), deep=deep, partitions=len(checks),
         segments=sum(len(check.tasks) for check in checks), batches=sum(result.batches for result in found),
         records=sum(result.records for result in found), bytes=sum(result.size for result in found),
         seconds=round(time.monotonic() - began, 3), findings=tuple(findings),
     )  # fmt: skip
+
+
+def _make_checks(logs: list[Log], closed: dict[str, bool], around: Findings, *, deep: bool) -> list[PartitionCheck]:
+    """Look at the partitions; one of several that is gone since they were found is told, and hides no other."""
+    checks = []
+    for log in logs:
+        try:
+            checks.append(PartitionCheck(log, deep=deep, was_closed=closed[_parent(log)]))
+        except (LogError, StorageError) as error:
+            if len(logs) == 1:
+                raise
+            around.add_error("KS708", error)
+    return checks
 
 
 def _shown(path: str | os.PathLike[str]) -> str:

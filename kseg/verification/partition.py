@@ -201,6 +201,9 @@ class PartitionCheck:
         except IndexFileError as error:
             self.findings.add_error("KS503", error)
             return
+        except StorageError as error:
+            self.findings.add_error("KS708", error)
+            return
         if epochs is None:
             if runs:
                 self.findings.add("KS505", place, f"batches have leader epochs up to {max(run[0] for run, _ in runs)}")
@@ -284,6 +287,8 @@ class PartitionCheck:
             read_partition_metadata(store, directory)
         except LogError as error:
             self.findings.add_error("KS707", error)
+        except StorageError as error:
+            self.findings.add_error("KS708", error)
 
 
 def _some(numbers: list[int], most: int = 5) -> str:

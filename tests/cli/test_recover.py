@@ -76,6 +76,21 @@ def test_truncate_and_undo(damaged):
     assert content(damaged) == before
 
 
+def test_a_dry_undo_tells_no_end_of_the_log_that_it_does_not_know(damaged):
+    call("recover", damaged, "--salvage")
+    header, row, *_ = call("recover", damaged, "--undo", "--dry-run").lines
+    assert header.split()[:2] == ["PARTITION", "END"]
+    assert row.split()[1:] == ["-"] * 5 + ["planned"]
+    [told] = call("recover", damaged, "--undo", "--dry-run", "--json").objects
+    assert (damaged / ".kseg" / "quarantine" / told["undoes"]).is_dir()
+
+
+def test_a_cut_that_can_be_taken_back_is_not_called_final(damaged):
+    call("recover", damaged, "--salvage")
+    assert "undone" not in call("truncate", damaged, "--to", 3).messages
+    assert "cannot be undone" in call("truncate", damaged, "--to", 3, "--as-kafka").messages
+
+
 @pytest.mark.parametrize(
     "words",
     [

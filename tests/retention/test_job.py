@@ -203,6 +203,29 @@ def test_a_torn_tail_is_not_rolled_over(tmp_path):
     assert kseg.retain(directory, settings=DELETE | {"retention.ms": 5}, now_ms=START + 40).segments == 3
 
 
+def test_zeros_behind_the_last_record_do_not_count_as_log(tmp_path):
+    """A crash leaves them, many where files are preallocated. A broker cuts them off first."""
+    directory = make_log(tmp_path)
+    size = sum(path.stat().st_size for path in directory.glob("*.log"))
+    by_size = {"cleanup.policy": "delete", "retention.bytes": size}
+    with (directory / f"{30:020d}.log").open("ab") as file:
+        file.write(b"\0" * size)
+    assert kseg.retain(directory, settings=by_size).segments == 0
+    assert kseg.retain(directory, settings=by_size | {"retention.bytes": size // 2}).segments == 2
+    assert bases(directory) == [20, 30]
+
+
+def test_a_last_segment_of_zeros_alone_is_an_empty_one(tmp_path):
+    directory = make_log(tmp_path, segments=3)
+    with kseg.append_to(directory, clock=clock) as writer:
+        writer.roll()
+    assert bases(directory) == [0, 10, 20, 30]
+    (directory / f"{30:020d}.log").write_bytes(b"\0" * 5000)
+    os.utime(directory / f"{30:020d}.log", (START / 1000, START / 1000))
+    report = kseg.retain(directory, settings=DELETE, now_ms=START + 10**9)
+    assert (report.segments, report.refusals, bases(directory)) == (3, (), [30])
+
+
 def test_damage_is_told_and_the_others_go_on(tmp_path):
     make_log(tmp_path, "bills-0")
     directory = make_log(tmp_path)

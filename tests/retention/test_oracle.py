@@ -113,3 +113,20 @@ def test_as_kafkas_own(oracle, retention, logs, tmp_path, monkeypatch):
             assert not names(ours, "*.deleted")
             shutil.rmtree(folder, ignore_errors=True)  # Kafka writes its epochs a little later
     assert rules == {"start", "size", "time", "roll"}
+
+
+def test_after_a_crash_kafka_finds_the_producers_that_it_had_found_before(oracle, logs, tmp_path, monkeypatch):
+    """A snapshot at the log start is none for a broker that starts: an open transaction of before would come back."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for number, directory in enumerate(logs):
+        for base in [segment.base_offset for segment in kseg.open_log(directory).segments][1:4]:
+            ours, kafkas = tmp_path / f"{number}-{base}" / str(TP), tmp_path / f"{number}-{base}-kafkas" / str(TP)
+            shutil.copytree(directory, ours)
+            shutil.copytree(directory, kafkas)
+            write_checkpoint(str(ours.parent), CheckpointKind.LOG_START, {TP: base})
+            assert kseg.retain(ours, settings={"cleanup.policy": "compact"}).segments
+            listed = kseg.open_log(ours).checkpoints.get(CheckpointKind.LOG_START, TP) or 0
+            crash = {"clean": False, "now": START}
+            mine, theirs = oracle.load(ours, logStart=listed, **crash), oracle.load(kafkas, logStart=base, **crash)
+            for field in ("logStart", "logEnd", "lastStable", "producers", "epochs"):
+                assert mine[field] == theirs[field], (number, base, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import kseg
 from kseg.errors import StorageError
 from kseg.storage import LocalStore
+from kseg.verification.kinds import Severity
 from tests.verify.copies import codes, found, small_log
 
 
@@ -81,3 +83,55 @@ def test_a_segment_that_cannot_be_read_is_damage(log, monkeypatch):
     monkeypatch.setattr(LocalStore, "open", fail)
     assert "KS709" in all_codes(log)
     assert not kseg.verify(log).is_sound
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_side_file_that_cannot_be_read_hides_nothing_else(log, tmp_path, monkeypatch, name):
+    """A bad sector there is no reason to say nothing of the records."""
+    shutil.copytree(log, tmp_path / "other-0")
+    read = LocalStore.read
+
+    def fail(self: LocalStore, path: str, *limits: int) -> bytes:
+        if path == f"{log}/{name}":
+            raise StorageError("input/output error", path=path)
+        return read(self, path, *limits)
+
+    monkeypatch.setattr(LocalStore, "read", fail)
+    report = kseg.verify(tmp_path)
+    assert [(f.code, f.path) for f in report.findings if f.code == "KS708"] == [("KS708", f"{log}/{name}")]
+    assert (report.partitions, report.segments) == (2, 6)
+
+
+@pytest.mark.parametrize(("compared", "step"), [(False, 1), (True, 7)])
+def test_a_partition_that_vanishes_at_any_moment_hides_nothing_of_the_others(
+    log, tmp_path, monkeypatch, compared, step
+):
+    """A topic that is deleted while a broker's directory is verified is no error, and no damage."""
+    source = tmp_path / "source"
+    for name in ("first-0", "small-0", "third-0"):
+        shutil.copytree(log, source / name)
+    copy = shutil.copytree(source, tmp_path / "copy") if compared else None
+    (source / "third-0" / f"{4:020d}.log").write_bytes(b"damaged" * 50)
+    before = {f.code for f in kseg.verify(source, against=copy, workers=1).findings if f.topic == "third"}
+    assert before
+    seen, moment, root = 0, 0, source
+    for method in ("list", "stat", "read", "open"):
+        real = getattr(LocalStore, method)
+
+        def counted(self: LocalStore, *words: object, real=real) -> object:
+            nonlocal seen
+            seen += 1
+            if seen == moment:
+                (root / "small-0").rename(root / f"small-0.{'a' * 32}-delete")
+            return real(self, *words)
+
+        monkeypatch.setattr(LocalStore, method, counted)
+    while seen >= moment:
+        root = tmp_path / str(moment)
+        shutil.copytree(source, root)
+        seen, moment = 0, moment + step
+        report = kseg.verify(root, against=copy, workers=1)
+        assert {f.code for f in report.findings if f.topic == "third"} == before, moment
+        assert {f.topic for f in report.findings if f.severity is Severity.DAMAGE} == {"third"}, moment
+        shutil.rmtree(root)
+    assert moment > 50
