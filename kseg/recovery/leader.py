@@ -69,10 +69,11 @@ class Leader:
         if high_watermark is None:
             told = "the leader epochs do not tell where the logs part"
             raise LogError(told, path=str(plan.directory), hint="give an offset")
-        plan.notes.append(
-            f"the leader epochs do not tell where the logs part: the high watermark {high_watermark} does"
-        )
-        return high_watermark
+        told = f"the leader epochs do not tell where the logs part: the high watermark {high_watermark} does"
+        if self.end_offset < high_watermark:  # fetching from there, a broker is told that it is out of range
+            told = f"{told}, and the leader's end {self.end_offset}"
+        plan.notes.append(told)
+        return min(high_watermark, self.end_offset)
 
 
 def _find(path: str | os.PathLike[str], follower: Path, tp: TopicPartition) -> Path:

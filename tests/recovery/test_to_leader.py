@@ -86,6 +86,17 @@ def test_a_replica_without_epochs_falls_to_its_high_watermark(tmp_path, leader):
     assert any("high watermark" in note for note in one.notes)
 
 
+@pytest.mark.parametrize("records", [0, 15])
+def test_without_epochs_nothing_stays_behind_the_end_of_the_leader(tmp_path, follower, records):
+    """A broker that fetches from its high watermark is told that the leader ends before it, and cuts again."""
+    leader = replica(tmp_path / "leader", (0, records), clean=True)
+    (leader / EPOCHS).unlink(missing_ok=True)
+    high_watermark(follower, 30)
+    [one] = kseg.truncate(follower, to_leader=leader).partitions
+    assert one.end_offset == records
+    assert any(f"leader's end {records}" in note for note in one.notes)
+
+
 def test_a_log_is_not_its_own_leader(follower, tmp_path):
     (tmp_path / "link").symlink_to(follower.parent)
     for same in (follower, tmp_path / "link" / "a-0"):
