@@ -18,10 +18,21 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import get_host_cpu_features
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 JIT_ENABLED = not numba.config.DISABLE_JIT
+
+
+@functools.cache
+def target_features() -> frozenset[str]:
+    """Features of the CPU that kernels are compiled for, as LLVM names them; none without the JIT."""
+    if not JIT_ENABLED:
+        return frozenset()
+    chosen = numba.config.CPU_FEATURES
+    listed = get_host_cpu_features() if chosen is None else chosen
+    return frozenset(name[1:] for name in listed.split(",") if name.startswith("+"))
 
 
 def cache_dir() -> Path:

@@ -1,8 +1,9 @@
 """Checksums over byte ranges: CRC-32C of magic 2, CRC-32 of the legacy formats.
 
-CRC-32C runs on the CPU's instruction where there is one. The instruction has a latency of three cycles and a
-throughput of one, so long ranges run as three independent streams whose results are combined by tables ("append n
-zero bytes"). Everything else is table driven, eight bytes a step.
+CRC-32C runs on carry-less products of vectors where the CPU has wide ones (`crc32c_fold.py`), else on its CRC
+instruction. The instruction has a latency of three cycles and a throughput of one, so long ranges run as three
+independent streams whose results are combined by tables ("append n zero bytes"). Everything else is table driven,
+eight bytes a step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.native._jit import JIT_ENABLED, inlined, kernel
+from kseg.native._jit import JIT_ENABLED, inlined, kernel, target_features
+from kseg.native.crc32c_fold import BLOCK, FOLDS
 from kseg.native.memory import load_u8, load_u64_native
 
 CASTAGNOLI: Final = 0x82F63B78
@@ -57,11 +59,11 @@ def _hardware_instructions() -> tuple[str, str] | None:
         return None
     from llvmlite import binding
 
-    features = binding.get_host_cpu_features()
+    features = target_features()
     triple = binding.get_process_triple()
-    if triple.startswith("x86_64") and features.get("sse4.2"):
+    if triple.startswith("x86_64") and "crc32" in features:
         return "llvm.x86.sse42.crc32.64.64", "llvm.x86.sse42.crc32.32.8"
-    if triple.startswith("aarch64") and features.get("crc"):
+    if triple.startswith("aarch64") and "crc" in features:
         return "llvm.aarch64.crc32cx", "llvm.aarch64.crc32cb"
     return None
 
@@ -184,8 +186,7 @@ if HARDWARE is not None:
         return crc, position + 8 * odd
 
     @inlined
-    def inlined_crc32c(data: Any, start: int, end: int) -> Any:
-        """CRC-32C of `data[start:end]`, for a loop over small ranges, where a call would cost as much."""
+    def _by_instruction(data: Any, start: int, end: int) -> Any:
         position = start
         crc, position = _three_streams(_LONG_ZEROS, LONG_STREAM, np.uint64(0xFFFFFFFF), data, position, end)
         crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
@@ -209,15 +210,34 @@ if HARDWARE is not None:
 else:
 
     @inlined
-    def inlined_crc32c(data: Any, start: int, end: int) -> Any:
-        """CRC-32C of `data[start:end]`, by tables."""
+    def _by_instruction(data: Any, start: int, end: int) -> Any:
         return _table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF
+
+
+if FOLDS:
+    from kseg.native.crc32c_fold import fold_crc32c
+
+    @inlined
+    def inlined_crc32c(data: Any, start: int, end: int) -> Any:
+        """CRC-32C of `data[start:end]`, for a loop over small ranges, where a call would cost as much."""
+        if end - start < BLOCK:
+            return _by_instruction(data, start, end)
+        return np.int64(fold_crc32c(data, start, end)) ^ 0xFFFFFFFF
+
+else:
+    inlined_crc32c = _by_instruction
 
 
 @kernel
 def crc32c(data: Any, start: int, end: int) -> Any:
     """CRC-32C of `data[start:end]`. Twin: tests/reference/crc32c.py."""
     return np.int64(inlined_crc32c(data, start, end))
+
+
+@kernel
+def crc32c_by_instruction(data: Any, start: int, end: int) -> Any:
+    """CRC-32C without products of vectors: what `crc32c` is on machines that have none, by tables if need be."""
+    return np.int64(_by_instruction(data, start, end))
 
 
 @kernel

@@ -113,11 +113,22 @@ def test_mutated_files(shard):
         decode(rooms, mutate(rng, rng.choice(found).data, rng.choice(found).data).data)
 
 
+CHECKSUMS = (checksums.crc32c, checksums.crc32c_by_instruction, checksums.crc32c_by_table, checksums.crc32)
+
+
+@pytest.mark.parametrize("length", range(1, 200, 1 if not JIT_DISABLED else 13))
+def test_checksums_do_not_touch_what_lies_in_front(length):
+    data = random.Random(length).randbytes(length)
+    room = Guarded(PAGE)
+    for checksum in CHECKSUMS:
+        assert checksum(room.beginning(data), 0, length) == checksum(room.holding(data), 0, length)
+
+
 @pytest.mark.parametrize("length", [*range(40), 100, 127, 128, 129, 383, 384, 385, 6143, 6144, 6145])
 def test_checksums_and_hashes(length):
     array = Guarded(2 * PAGE).holding(random.Random(length).randbytes(length))
     for start in range(min(length, 9)):
-        for checksum in (checksums.crc32c, checksums.crc32c_by_table, checksums.crc32):
+        for checksum in CHECKSUMS:
             checksum(array, start, length)
         codecs.xxhash32(array, start, length)
     starts, lengths = np.zeros(1, np.int64), np.full(1, length, np.int64)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import random
+import subprocess
+import sys
 import zlib
 
 import crc32c as library
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 from kseg.native import crc32c as native
 from kseg.native.memory import as_array
 from tests.reference import crc32c as twin
+from tests.scale import JIT_DISABLED
 
 # around the widths of a step and of the three parallel streams, and all remainders of a block
 LENGTHS = sorted(
@@ -25,7 +30,7 @@ LENGTHS = sorted(
         for extra in (-8, -1, 0, 1, 8)
     }
 )
-CRC32C = (native.crc32c, native.crc32c_by_table)
+CRC32C = (native.crc32c, native.crc32c_by_instruction, native.crc32c_by_table)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,26 @@ def test_lengths_around_the_streams(length):
         for crc in CRC32C:
             assert crc(array, start, start + length) == library.crc32c(part)
         assert native.crc32(array, start, start + length) == zlib.crc32(part)
+
+
+@given(st.integers(0, 3000), st.integers(0, 70), st.randoms(use_true_random=False))
+def test_any_length_and_place_equals_the_library(length, start, rng):
+    data = rng.randbytes(start + length + 70)
+    assert native.crc32c(as_array(data), start, start + length) == library.crc32c(data[start : start + length])
+
+
+@pytest.mark.parametrize("features", ["+sse4.2,+crc32", "+sse4.2", ""])
+def test_kernels_are_compiled_for_the_processor_that_numba_is_told(features):
+    """What a cache for many machines is made with: no instruction that such a processor may lack."""
+    program = """
+from kseg.native import crc32c, crc32c_fold
+from kseg.native.memory import as_array
+print(crc32c_fold.FOLDS, crc32c.HARDWARE is not None, hex(crc32c.crc32c(as_array(bytes(range(256))), 0, 256)))
+"""
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    is_used = platform.machine() == "x86_64" and "crc32" in features and not JIT_DISABLED
+    assert done.stdout.split() == ["False", str(is_used), hex(library.crc32c(bytes(range(256))))]
 
 
 def test_the_twins_equal_the_libraries():
