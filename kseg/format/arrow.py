@@ -25,7 +25,7 @@ from kseg.native.records import PIECE_BYTES
 from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
 MAX_BATCH_BYTES = 128 << 20
-ARENA_BYTES = 4 << 20
+ARENA_BYTES = 2 << 20  # memory of a record batch that was let go is then still in the CPU's cache
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_SLICES = 64
 CONSTANT_ROWS = 1 << 16  # about a record batch of small records

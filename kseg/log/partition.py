@@ -25,7 +25,7 @@ from kseg.log.producers import OpenTransaction, ProducerState
 from kseg.log.scan import open_segments, read_records
 from kseg.log.segment import Segment
 from kseg.log.visibility import aborted_transactions, replay_producers
-from kseg.log.walk import CHUNK_BYTES, ReadOptions, Walk
+from kseg.log.walk import ReadOptions, Walk
 from kseg.native import table as t
 from kseg.schema import select_columns, with_corrupt_column
 from kseg.storage import Entry, RateLimiter, Store, open_store
@@ -252,7 +252,7 @@ class Log:
         *,
         isolation: Isolation = "read_uncommitted",
         columns: Sequence[str] | None = None,
-        batch_bytes: int = CHUNK_BYTES,
+        batch_bytes: int | None = None,
         read_past_high_watermark: bool = False,
         on_corrupt: OnCorrupt = "raise",
     ) -> Records:
@@ -264,7 +264,8 @@ class Log:
         Args:
             columns: Which columns, in which order (`kseg.schema`); by default those of Spark's Kafka source, headers
                 last.
-            batch_bytes: About how many bytes of the file go into one record batch.
+            batch_bytes: About how many bytes of the file go into one record batch; by default as many as are read
+                fastest, some megabytes.
             read_past_high_watermark: Read to the end of the log, replicated or not.
             on_corrupt: What happens at damaged bytes: `raise` an error after all records before them; `skip` goes on at
                 the next sound batch, says so in the log and lists them in `damages` of what is returned; `column` does
@@ -272,7 +273,7 @@ class Log:
         """
         if isolation not in ("read_uncommitted", "read_committed"):
             raise OptionError(f"unknown isolation {isolation!r}; valid values are read_uncommitted, read_committed")
-        if not 1 <= _index("batch_bytes", batch_bytes) <= MAX_BATCH_BYTES:
+        if batch_bytes is not None and not 1 <= _index("batch_bytes", batch_bytes) <= MAX_BATCH_BYTES:
             raise OptionError(f"batch_bytes must be from 1 to {MAX_BATCH_BYTES}, got {batch_bytes}")
         if on_corrupt not in ("raise", "skip", "column"):
             raise OptionError(f"unknown on_corrupt {on_corrupt!r}; valid values are raise, skip, column")

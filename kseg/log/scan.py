@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kseg.errors import DataLossError, FormatError, StorageError
-from kseg.format.arrow import RecordDecoder
+from kseg.format.arrow import ARENA_BYTES, RecordDecoder
 from kseg.log.damage import Damage, log_damages, record_fields, to_rows
 from kseg.log.names import FileKind
 from kseg.log.segment import Segment
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
-from kseg.log.walk import BatchWalker, Walk
+from kseg.log.walk import CHUNK_BYTES, BatchWalker, Walk
 from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile
 
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 def read_records(
-    log: Log, start: int, end: int, *, schema: pa.Schema, committed: bool, batch_bytes: int, damages: list[Damage]
+    log: Log,
+    start: int,
+    end: int,
+    *,
+    schema: pa.Schema,
+    committed: bool,
+    batch_bytes: int | None,
+    damages: list[Damage],
 ) -> Iterator[pa.RecordBatch]:
     """Give the records of `[start, end)`; the caller has clipped the range to what is visible.
 
@@ -40,9 +47,9 @@ def read_records(
         topic=log.topic,
         partition=log.partition,
         max_batch_bytes=log.options.max_batch_bytes,
-        arena_bytes=batch_bytes,
+        arena_bytes=batch_bytes or ARENA_BYTES,
     )
-    items = _read_items(log, start, end, decoder, committed=committed, batch_bytes=batch_bytes)
+    items = _read_items(log, start, end, decoder, committed=committed, chunk_bytes=batch_bytes or CHUNK_BYTES)
     if not log.options.skip_damage:
         yield from items
         return
@@ -60,13 +67,13 @@ def collect_damages(items: Iterator[Item], damages: list[Damage]) -> Iterator[It
 
 
 def _read_items(
-    log: Log, start: int, end: int, decoder: RecordDecoder, *, committed: bool, batch_bytes: int
+    log: Log, start: int, end: int, decoder: RecordDecoder, *, committed: bool, chunk_bytes: int
 ) -> Iterator[Item]:
     aborted = AbortedRanges.of(log.aborted_transactions(start, end)) if committed and start < end else NONE_ABORTED
     read = _read_sound_segment if log.options.skip_damage else _read_segment
     for segment, file, first, limit in open_segments(log, start, end):
         try:
-            yield from read(segment, file, decoder, aborted, first, limit, batch_bytes)
+            yield from read(segment, file, decoder, aborted, first, limit, chunk_bytes)
         except FormatError as error:
             raise error.with_context(path=segment.path) from None
     if log.segments and end >= log.end_offset and (start >= end or log.segments[-1].base_offset >= end):
@@ -132,10 +139,10 @@ def _read_segment(
     aborted: AbortedRanges,
     start: int,
     end: int,
-    batch_bytes: int,
+    chunk_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     position, hint = segment.find_span(file, start, end)
-    walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=batch_bytes)
+    walker = segment.walk(file, start=position, hint=hint, check=True, chunk_bytes=chunk_bytes)
     yield from read_batches(walker, decoder, aborted, segment.base_offset, start, end)
     # a live broker may append behind the sound bytes meanwhile
     if not segment.is_last or (walker.torn_position is not None and walker.torn_position < segment.sound_size):
@@ -151,7 +158,7 @@ def _read_sound_segment(
     aborted: AbortedRanges,
     start: int,
     end: int,
-    batch_bytes: int,
+    chunk_bytes: int,
 ) -> Iterator[Item]:
     position, hint = segment.find_span(file, start, end)
     walker = segment.sound_walk(
@@ -160,7 +167,7 @@ def _read_sound_segment(
         end=segment.sound_size if segment.is_last else None,
         missing_from=start,
         hint=hint,
-        chunk_bytes=batch_bytes,
+        chunk_bytes=chunk_bytes,
     )
     for item in read_sound(walker, decoder, aborted, segment.base_offset, start, end):
         if not isinstance(item, Damage) or item.touches(start, end):
