@@ -12,7 +12,7 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from benchmarks import data
 from benchmarks.anchors import Anchor
-from benchmarks.limits import Layout, reach_limit, read_layout
+from benchmarks.limits import Layout, do_bare_steps, reach_limit, read_layout
 from benchmarks.measure import Contestant, Effort, Goal, compare, take_turns, warm_up
 from kseg.types import Codec
 
@@ -87,12 +87,18 @@ def measure_case(case: data.Case, effort: Effort) -> dict[str, Any]:
             Contestant("aiokafka", lambda: read_with_client(log, fetches["aiokafka"], AiokafkaRecords)),
             Contestant("kafka-python", lambda: read_with_client(log, fetches["kafka-python"], KafkaPythonRecords)),
         ]
+        if case.batch_records == 1:
+            contestants.append(Contestant("bare", do_bare_steps(folder, layout.records)))
         for contestant in contestants:
             warm_up(contestant, effort)
         take_turns(contestants, effort)
     raw = sum(raw for chunk in layout.chunks for _, _, raw in chunk)
     row = {"case": case.name, "records": layout.records, "file_bytes": log.stat().st_size, "record_bytes": raw}
-    return row | compare(contestants, goals(case))
+    result = compare(contestants, goals(case))
+    rates = result["records_per_second"]
+    against, limit = ("aiokafka", "bare") if case.batch_records == 1 else ("java", "limit")
+    result["ratios"][against]["reachable"] = round(rates[limit] / rates[against], 3)
+    return row | result
 
 
 def run(*, quick: bool, only: str = "") -> Iterator[dict[str, Any]]:
