@@ -6,8 +6,7 @@ only a calm machine gives a figure. The cleaner works on one partition per threa
 keys.
 
 The limit is what no cleaner can leave out: all payloads decompressed twice, and what is rewritten compressed once, at
-the codec's default level, by the plain C libraries. How much a second core can gain for uncompressed logs, which are
-read and written and little else, `scaling.py` measures beside.
+the codec's default level, by the plain C libraries.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from benchmarks import keyed_data, limits
 from benchmarks.anchors import Anchor
 from benchmarks.keyed_data import KeyedCase
 from benchmarks.measure import Contestant, Goal, compare
-from benchmarks.scaling import BareRound
 from kseg.compaction import CleanerConfig, compact
 from kseg.native import headers
 from kseg.native import table as t
@@ -51,7 +49,6 @@ class Work:
     case: KeyedCase
     home: Path
     seconds: float = 0.0
-    left: int = 0
 
     def fresh(self) -> list[Path]:
         """New copies: logs are links to those in the cache, which no cleaner changes, but replaces."""
@@ -71,7 +68,6 @@ class Work:
         began = clock()
         report = compact(path, topics=[keyed_data.TOPIC], config=CONFIG, now_ms=NOW_MS, workers=workers)
         self.seconds = clock() - began
-        self.left = sum(done.bytes_after for done in report.partitions)
         failed = [done.error or done.skipped for done in report.partitions if done.error or done.skipped]
         if failed:
             raise RuntimeError(failed[0])
@@ -131,20 +127,6 @@ def _compressor(codec: Codec) -> Callable[[bytes], Any]:
     return zstandard.ZstdCompressor().compress
 
 
-def _bare_rounds(work: Work, cores: int) -> list[Contestant]:
-    work.run_kseg(cores, time.perf_counter)
-    bare = BareRound(keyed_data.cached_partitions(work.case), work.left, work.home)
-
-    def contestant(name: str, threads: int) -> Contestant:
-        def run() -> int:
-            bare.run(threads)
-            return work.case.partitions * work.case.records
-
-        return Contestant(name, run, lambda: bare.seconds)
-
-    return [contestant("bare", cores), contestant("bare on 1", 1)]
-
-
 def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
     """All contestants on the same logs."""
     with tempfile.TemporaryDirectory(dir=keyed_data.cache_home()) as folder, Anchor("CompactAnchor") as jvm:
@@ -162,8 +144,6 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
         if cores > 1:
             contestants.append(Contestant("kseg on 1", lambda: work.run_kseg(1, clock), work.last_seconds))
             goals.append(Goal("kseg on 1", 1.7))
-            if case.codec is Codec.NONE:
-                contestants += _bare_rounds(work, cores)
         elif case.codec is not Codec.NONE:
             contestants.append(Contestant("limit", reach_limit(case, Path(folder))))
             goals.append(Goal("limit", 1 / 1.5))
@@ -175,8 +155,6 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
     row = {"case": f"{case.name}-{cores}c", "log_bytes": log_bytes, "log_megabytes_per_second": best}
     result = compare(contestants, goals)
     rates = result["records_per_second"]
-    if "bare" in rates:
-        result["ratios"]["kseg on 1"]["reachable"] = round(rates["bare"] / rates["bare on 1"], 3)
     if "limit" in rates:  # how far the limit itself gets
         result["ratios"]["cleaner"]["reachable"] = round(rates["limit"] / rates["cleaner"], 3)
     return row | result

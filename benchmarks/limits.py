@@ -67,11 +67,17 @@ def decompressor(codec: Codec) -> Decompress:
     return lambda payload, size, scratch: payload
 
 
-def read_layout(folder: Path) -> Layout:
-    """Find the batches of a log's only segment."""
+def _walk(folder: Path) -> tuple[t.Bytes, t.Table, int]:
+    """The bytes of a log's only segment, the table of its batches, and how many there are."""
     data = np.fromfile(folder / LOG_NAME, np.uint8)
     table = t.new_table(data.size // t.HEADER_SIZE)
     rows, _, _ = headers.fill_headers(data, 0, data.size, 0, table, 0)
+    return data, table, int(rows)
+
+
+def read_layout(folder: Path) -> Layout:
+    """Find the batches of a log's only segment."""
+    data, table, rows = _walk(folder)
     codec = Codec(int(table[t.ATTRIBUTES, 0]) & t.CODEC_MASK)
     decompress = decompressor(codec)
     scratch = np.empty(64 << 20, np.uint8)
@@ -129,10 +135,7 @@ def _finish_chunk(
 
 def do_bare_steps(folder: Path, records: int) -> Callable[[], int]:
     """A run of the same steps by kernels, for batches that are too small for a Python call each."""
-    log = folder / LOG_NAME
-    data = np.fromfile(log, np.uint8)
-    table = t.new_table(data.size // t.HEADER_SIZE)
-    rows, _, _ = headers.fill_headers(data, 0, data.size, 0, table, 0)
+    data, table, rows = _walk(folder)
     ends = table[t.POSITION, :rows] + table[t.SIZE, :rows]
     steps = [0, *np.unique(np.searchsorted(ends, np.arange(BARE_CHUNK, data.size, BARE_CHUNK))).tolist(), rows]
     functions = BlockFunctions()
@@ -140,7 +143,7 @@ def do_bare_steps(folder: Path, records: int) -> Callable[[], int]:
     skip, froms, tos = np.zeros(rows, np.bool_), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
 
     def run() -> int:
-        with log.open("rb", buffering=0) as file:
+        with (folder / LOG_NAME).open("rb", buffering=0) as file:
             for row, stop in itertools.pairwise(steps):
                 begin = int(table[t.POSITION, row])
                 size = int(ends[stop - 1]) - begin

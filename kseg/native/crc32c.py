@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.native._jit import JIT_ENABLED, inlined, kernel, target_features
-from kseg.native.crc32c_fold import BLOCK, FOLDS
+from kseg.native.crc32c_fold import BLOCK, CASTAGNOLI, FOLDS
 from kseg.native.memory import load_u8, load_u64_native
 
-CASTAGNOLI: Final = 0x82F63B78
 IEEE: Final = 0xEDB88320
 LONG_STREAM: Final = 2048  # bytes of each of the three streams
 SHORT_STREAM: Final = 128

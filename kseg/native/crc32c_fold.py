@@ -15,14 +15,14 @@ from kseg.native._jit import target_features
 FOLDS: Final = {"crc32", "avx512f", "avx512bw", "vpclmulqdq"} <= target_features()
 BLOCK: Final = 64
 LANES: Final = 4  # blocks that are folded side by side: a product takes several cycles
-_CASTAGNOLI: Final = 0x82F63B78
+CASTAGNOLI: Final = 0x82F63B78
 
 
 def _power_of_x(exponent: int) -> int:
     """x^exponent modulo the polynomial, as the 64-bit factor of a product; the lowest power is the highest bit."""
     value = 0x80000000
     for _ in range(exponent):
-        value = (value >> 1) ^ (_CASTAGNOLI if value & 1 else 0)
+        value = (value >> 1) ^ (CASTAGNOLI if value & 1 else 0)
     return value << 32
 
 
