@@ -21,6 +21,7 @@ from kseg.format.straight import StraightReader
 from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.gather import fill_offsets
+from kseg.native.memory import pooled
 from kseg.native.records import PIECE_BYTES
 from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
@@ -28,7 +29,6 @@ MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 2 << 20  # memory of a record batch that was let go is then still in the CPU's cache
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_SLICES = 64
-CONSTANT_ROWS = 1 << 16  # about a record batch of small records
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -59,7 +59,7 @@ class RecordDecoder:
         self._slices: dict[tuple[str, Any, int], pa.Array] = {}
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
-        self._arena = np.empty(min(arena_bytes, max_batch_bytes), np.uint8)
+        self._arena = pooled(min(arena_bytes, max_batch_bytes))
         self._places = np.empty((3, 0), np.int64)
         self._key_bytes: float | None = None  # of a record, in what was decoded last
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
@@ -121,7 +121,7 @@ class RecordDecoder:
                     raise size_error(table, row, self._limit)
                 size = min(2 * self._arena.size, self._limit)
                 self._arena = NOTHING  # let the old one go before the new one comes
-                self._arena = np.empty(size, np.uint8)
+                self._arena = pooled(size)
                 continue
             payloads = Payloads(data, self._arena, table, skip, starts, ends, kept)
             yield from self._decode_rows(payloads, range(row, stop), start, end)
@@ -198,8 +198,7 @@ class RecordDecoder:
             made = self._constants.get((name, value))
             if made is None or len(made) < count:
                 kind = self._kinds[name]
-                length = max(count + count // 4, min(8 * count, CONSTANT_ROWS))  # the first chunks of a read grow
-                made = self._constants[name, value] = _repeated(value, kind, length)
+                made = self._constants[name, value] = _repeated(value, kind, 2 * count)
             if len(self._slices) >= KEPT_SLICES:
                 self._slices.clear()
             found = self._slices[name, value, count] = made.slice(0, count)

@@ -16,6 +16,7 @@ from kseg.format.row_buffers import Payloads, RowBuffers
 from kseg.native import records, straight
 from kseg.native import table as t
 from kseg.native.header_reads import pread_address
+from kseg.native.memory import pooled
 from kseg.native.rows import FILLED, NEXT_RECORD, STATE
 
 COLUMNS: Final = frozenset({"key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"})
@@ -142,7 +143,7 @@ class StraightReader:
 
 def _new_payloads(max_batch_bytes: int) -> Payloads:
     starts, ends, kept = np.empty((3, TABLE_ROWS), np.int64)
-    buffer, arena = (np.empty(min(size, max_batch_bytes), np.uint8) for size in (BUFFER_BYTES, ARENA_BYTES))
+    buffer, arena = (pooled(min(size, max_batch_bytes)) for size in (BUFFER_BYTES, ARENA_BYTES))
     return Payloads(buffer, arena, t.new_table(TABLE_ROWS), np.empty(TABLE_ROWS, np.bool_), starts, ends, kept)
 
 

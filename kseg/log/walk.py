@@ -27,6 +27,7 @@ FIRST_CHUNK_BYTES = 128 << 10
 CHUNK_BYTES = 4 << 20
 LEAST_STRAIGHT_BYTES = 1 << 20  # fewer are read all at once, and no byte more
 READS_A_BUFFER = 2  # what is left of a batch stays where it is until the buffer is full
+FIRST_ROWS = (1 << 9) + 8  # a walk of a few batches should not pay for pages that it hardly uses
 ROWS_PER_CHUNK = (1 << 15) + 8  # no power of two: the table's columns would share one set of the CPU's cache
 
 
@@ -65,7 +66,7 @@ class WalkRoom:
 
     def __init__(self) -> None:
         self.buffer: t.Bytes = np.empty(0, np.uint8)
-        self.table = t.new_table(ROWS_PER_CHUNK)
+        self.table = t.new_table(FIRST_ROWS)
 
 
 class Walk(Protocol):
@@ -223,9 +224,10 @@ class BatchWalker:
     def _walk(self, held: int) -> Iterator[Chunk]:
         """Walk the buffer's bytes, as often as the table fills up; `_consumed` says how far it came."""
         self._consumed = 0
-        data, table = self._room.buffer[self._begin : self._begin + held], self._room.table
+        data = self._room.buffer[self._begin : self._begin + held]
+        fill = fill_checked if self._check else fill_headers
         while self._consumed < held:
-            fill = fill_checked if self._check else fill_headers
+            table = self._room.table
             rows, after, status = fill(data, self._consumed, held, self._position, table, 0)
             if rows:
                 yield Chunk(data, self._position, table, rows)
@@ -237,6 +239,8 @@ class BatchWalker:
                 raise walk_error(status, self._position + after).with_context(path=self._file.path)
             if status == headers.INCOMPLETE:
                 return
+            if status == headers.TABLE_FULL and table.shape[1] < ROWS_PER_CHUNK:
+                self._room.table = t.new_table(ROWS_PER_CHUNK)
 
 
 def batch_offsets(chunk: Chunk) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -8,6 +8,7 @@ and compares checksums, in steps that stay in the processor's cache.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from typing import Any, Final
 
@@ -72,6 +73,7 @@ else:
             return -1
 
 
+@functools.cache
 def pread_address() -> int:
     """Where the C library's pread with 64-bit offsets is; 0 where it is not to be had."""
     try:
