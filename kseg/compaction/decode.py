@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
+from kseg.format.file_span import BUFFER_BYTES, TABLE_ROWS
 from kseg.log.walk import Chunk, WalkRoom
-from kseg.native import codecs, records
+from kseg.native import codecs, records, steps
 from kseg.native import table as t
+from kseg.native.memory import pooled
 from kseg.native.rows import measure_rows
 
 ARENA_BYTES = 1 << 20  # so that decompressed records are still in the processor's cache when they are read
@@ -51,19 +54,41 @@ class Run:
     payload_bytes: int
 
 
+class StepRoom:
+    """Memory for kernels that go through a file by steps; the rows of a step are those of `chunk`."""
+
+    def __init__(self, max_batch_bytes: int) -> None:
+        self.buffer = pooled(min(BUFFER_BYTES, max_batch_bytes))
+        self.table = t.new_table(TABLE_ROWS)
+        self.skip = np.empty(TABLE_ROWS, np.bool_)
+        self.starts, self.ends, self.fates = np.empty((3, TABLE_ROWS), np.int64)
+
+    def chunk(self, cursor: NDArray[np.int64]) -> Chunk:
+        """The rows of the step that a cursor is in."""
+        return Chunk(self.buffer, int(cursor[steps.FROM]), self.table, int(cursor[steps.ROWS]))
+
+
 class RunDecoder:
     """Decompresses and decodes runs of batches; one object per thread.
 
     Attributes:
         room: For the walk that gives the chunks.
+        functions: The addresses of decompressors.
+        limit: The largest batch that is decoded, decompressed or not.
+        arena: What batches are decompressed into.
     """
 
     def __init__(self, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
         self.room = WalkRoom()
-        self._limit = max_batch_bytes
-        self._functions = BlockFunctions()
-        self._arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
+        self.limit = max_batch_bytes
+        self.functions = BlockFunctions()
+        self.arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
         self._columns = np.empty((records.RECORD_COLUMNS, 0), np.int64)
+
+    @functools.cached_property
+    def steps(self) -> StepRoom:
+        """For kernels that go through a file by steps."""
+        return StepRoom(self.limit)
 
     def decode(self, chunk: Chunk, rows: range, skip: NDArray[np.bool_]) -> Iterator[Run]:
         """Decode `rows`; those with `skip[row]` have no records in the result.
@@ -84,8 +109,8 @@ class RunDecoder:
         row = rows.start
         while row < rows.stop:
             stop, status = codecs.fill_payloads(
-                chunk.data, chunk.file_position, chunk.table, row, rows.stop, skip, self._arena, self._limit,
-                self._functions.addresses, starts, ends,
+                chunk.data, chunk.file_position, chunk.table, row, rows.stop, skip, self.arena, self.limit,
+                self.functions.addresses, starts, ends,
             )  # fmt: skip
             if status < 0:
                 raise payload_error(chunk.table, stop, status)
@@ -93,15 +118,24 @@ class RunDecoder:
                 self._grow_arena(chunk.table, row)
                 continue
             there, payload_bytes, _ = measure_rows(chunk.table, row, stop, skip, starts, ends)
-            yield Payloads(chunk, range(row, stop), skip, starts, ends, self._arena, int(there), int(payload_bytes))
+            yield Payloads(chunk, range(row, stop), skip, starts, ends, self.arena, int(there), int(payload_bytes))
             row = stop
 
+    def payloads_of(self, cursor: NDArray[np.int64]) -> Payloads:
+        """What a kernel that goes by steps has decompressed and not worked on."""
+        room = self.steps
+        rows = range(int(cursor[steps.ROW]), int(cursor[steps.READY]))
+        there, payload_bytes, _ = measure_rows(room.table, rows.start, rows.stop, room.skip, room.starts, room.ends)
+        return Payloads(
+            room.chunk(cursor), rows, room.skip, room.starts, room.ends, self.arena, int(there), int(payload_bytes)
+        )
+
     def _grow_arena(self, table: t.Table, row: int) -> None:
-        if self._arena.size >= self._limit:
-            raise size_error(table, row, self._limit)
-        size = min(2 * self._arena.size, self._limit)
-        self._arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
-        self._arena = np.empty(size, np.uint8)
+        if self.arena.size >= self.limit:
+            raise size_error(table, row, self.limit)
+        size = min(2 * self.arena.size, self.limit)
+        self.arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
+        self.arena = np.empty(size, np.uint8)
 
     def decode_rows(self, found: Payloads, rows: range) -> Run:
         """Decode some of the rows that were unpacked.

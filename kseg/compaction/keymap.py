@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg import durable
-from kseg.compaction.decode import Run, RunDecoder
-from kseg.format.batch import record_error
-from kseg.log.walk import Chunk
+from kseg.compaction.decode import Run
 from kseg.native import keymap as native
 from kseg.native import keys
 from kseg.native import table as t
 from kseg.native.memory import pooled
-from kseg.native.records import DONE, KEY_LENGTH
+from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
@@ -165,55 +163,3 @@ class KeptOffsets:
         latest = np.empty(run.count, np.int64)
         native.fill_latest_marked(self.bits, self.first_offset, run.columns, run.count, latest)
         return latest
-
-
-class KeyReader:
-    """Collects the keys of batches, with their offsets; one object per thread.
-
-    Attributes:
-        in_order: Whether no two records that were read can have the same offset.
-        room: For the walk that gives the chunks.
-    """
-
-    def __init__(self, hash_key: NDArray[np.uint64], decoder: RunDecoder | None = None) -> None:
-        self._hash_key = hash_key
-        self._decoder = decoder or RunDecoder()
-        self.room = self._decoder.room
-        self._entries = np.empty((0, 3), np.int64)
-        self.count = 0
-        self.in_order = True
-
-    def read(self, chunk: Chunk, rows: range, hidden: NDArray[np.bool_], first_offset: int) -> None:
-        """Add the records of some rows that have a key and an offset from `first_offset` on.
-
-        Raises:
-            FormatError: A payload or a record is damaged.
-        """
-        for found in self._decoder.unpack(chunk, rows, hidden):
-            self._make_room(found.records)
-            self.count, stop, status, in_order = keys.fill_entries(
-                chunk.data, found.arena, chunk.table, found.rows, hidden, found.starts, found.ends, first_offset,
-                self._hash_key, self._entries, self.count,
-            )  # fmt: skip
-            if status != DONE:
-                raise record_error(chunk.table, stop, status)
-            self.in_order = self.in_order and in_order
-
-    def read_lingering(self, chunk: Chunk, rows: range, hidden: NDArray[np.bool_], first_offset: int) -> None:
-        """The same, with `~offset` instead of the offset."""
-        before = self.count
-        self.read(chunk, rows, hidden, first_offset)
-        added = self._entries[before : self.count, 2]
-        np.invert(added, out=added)
-
-    def take(self) -> NDArray[np.int64]:
-        """What was collected, rows of (low hash, high hash, offset), and begin anew; valid until the next `read`."""
-        count, self.count = self.count, 0
-        return self._entries[:count]
-
-    def _make_room(self, more: int) -> None:
-        needed = self.count + more
-        if len(self._entries) < needed:
-            grown = np.empty((needed + needed // 4, 3), np.int64)
-            grown[: self.count] = self._entries[: self.count]
-            self._entries = grown

@@ -7,18 +7,21 @@ bytes begin, an index entry tells; it is checked before it is used, so a lying i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from kseg.format.file_span import FileSpan
 from kseg.log.segment import Segment
-from kseg.log.walk import Chunk, WalkRoom, check_order
+from kseg.log.walk import BatchWalker, Chunk, WalkRoom, check_order
 from kseg.native import table as t
 
 END: Final = 2**63 - 1
 CHUNK_BYTES: Final = 1 << 20  # what a step works on stays in the processor's cache
+Straight: TypeAlias = Callable[[FileSpan], bool]
+"""Goes through a file by kernels alone, as far as that goes; tells whether nothing of the piece is left."""
 _BATCH_BYTES: Final = 64 << 10  # room for the batch behind a piece, which shows that the piece is over
 
 
@@ -52,8 +55,13 @@ def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
     return [Piece(segment, *piece) for piece in zip(starts, ends, sizes, strict=True)]
 
 
-def walk_piece(piece: Piece, *, check: bool = True, room: WalkRoom | None = None) -> Iterator[tuple[Chunk, range]]:
+def walk_piece(
+    piece: Piece, *, check: bool = True, room: WalkRoom | None = None, straight: Straight | None = None
+) -> Iterator[tuple[Chunk, range]]:
     """Go through a piece's batches; each chunk comes with those of its rows that belong to the piece.
+
+    Args:
+        straight: Goes through the file first, where it may; only what it leaves is walked.
 
     Raises:
         FormatError: A batch is damaged, out of order, or cut off at the segment's end.
@@ -65,6 +73,13 @@ def walk_piece(piece: Piece, *, check: bool = True, room: WalkRoom | None = None
         chunk_bytes = -(-size // -(-size // CHUNK_BYTES))  # chunks of one size, the last of which ends with the piece
         walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes, room=room)
         last = segment.base_offset - 1
+        if straight is not None and isinstance(walker, BatchWalker):
+            span = walker.straight_span(last, least=0)
+            if span is not None:
+                if straight(span):
+                    return
+                walker.go_to(span.position)
+                last = span.last_offset
         for chunk in walker:
             last = check_order(chunk, segment.base_offset, last, file.path)
             lasts = chunk.table[t.LAST_OFFSET, : chunk.rows]

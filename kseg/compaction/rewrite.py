@@ -16,11 +16,13 @@ from kseg.compaction.pieces import Piece, walk_piece
 from kseg.errors import FormatError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.format.codec import PackFunctions
+from kseg.format.file_span import FileSpan
 from kseg.index.producer import ProducerEntry
 from kseg.log.segment import Segment
-from kseg.native import cleaning, encode, sifting
+from kseg.native import cleaning, encode, sifting, steps
 from kseg.native import table as t
-from kseg.native.compress import BLOCK_SLACK, PACK_FIELDS, SCRATCH_BYTES, packed_bound
+from kseg.native.compress import PACK_FIELDS, SCRATCH_BYTES
+from kseg.native.header_reads import pread_address
 from kseg.native.memory import pooled
 from kseg.native.records import TOTALS
 from kseg.types import Codec
@@ -114,8 +116,10 @@ class Rewriter:
         self._filled = self._batches = 0
         self._append = append or result.append
         rules = self._rule_array(piece.segment)
+        kept = self._kept
+        straight = None if kept is None else lambda span: self._rewrite_straight(span, piece, kept, rules, result)
         try:
-            for chunk, rows in walk_piece(piece, room=self._decoder.room):
+            for chunk, rows in walk_piece(piece, room=self._decoder.room, straight=straight):
                 fates, skip = self._fates(chunk.table, rows, rules)
                 self._find_packers(int(cleaning.codecs_of(chunk.table, rows.start, rows.stop)))
                 result.bytes_read += _size(chunk.table, rows)
@@ -131,6 +135,43 @@ class Rewriter:
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         return result
+
+    def _rewrite_straight(
+        self, span: FileSpan, piece: Piece, kept: KeptOffsets, rules: NDArray[np.int64], result: Rewritten
+    ) -> bool:
+        """Rewrite what kernels alone can, straight from the file; tell whether nothing of the piece is left."""
+        decoder, room = self._decoder, self._decoder.steps
+        transactions, producers = self._rules.transactions, self._rules.producers
+        aborted = transactions.aborted
+        cursor = span.new_cursor(sifting.CURSOR)
+        status = steps.GOT
+        while status not in (steps.ENDED, steps.ODD):
+            cursor[sifting.FILLED], cursor[sifting.BATCHES] = self._filled, self._batches
+            status = sifting.sift_file(
+                pread_address(), span.descriptor, span.end, room.buffer, room.table, piece.segment.base_offset,
+                decoder.arena, decoder.limit, decoder.functions.addresses, room.starts, room.ends, piece.start,
+                piece.end, aborted.producers, aborted.firsts, aborted.markers, transactions.empty_markers, producers,
+                producers[cleaning.LAST_ID], rules, room.fates, room.skip, kept.bits, kept.first_offset,
+                self._functions, self._packing, self._scratch, self._out, OUT_BYTES, self._written, result.counts,
+                cursor, self._totals,
+            )  # fmt: skip
+            self._filled, self._batches = int(cursor[sifting.FILLED]), int(cursor[sifting.BATCHES])
+            if status == sifting.PACKERS:
+                self._find_packers(int(cursor[sifting.CODECS]))
+            elif status in (steps.FULL, sifting.REST):
+                payloads = decoder.payloads_of(cursor)
+                if status == sifting.REST:
+                    run = decoder.decode_rows(payloads, payloads.rows)
+                    self._rewrite_run(run, room.fates, rules, result.counts)
+                    cursor[steps.ROW] = cursor[steps.READY]
+                elif payloads.rows:
+                    self._make_room(payloads)
+            if self._filled >= OUT_BYTES:
+                self._hand_over()
+        left = range(int(cursor[steps.ROW]), int(cursor[steps.ROWS]))
+        result.bytes_read += int(cursor[sifting.BYTES]) - (_size(room.table, left) if left else 0)
+        span.move(room.table, cursor)
+        return status == steps.ENDED
 
     def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
         return self._rules.to_array(segment.mtime_ms)
@@ -199,8 +240,9 @@ class Rewriter:
     def _make_room(self, found: Payloads) -> None:
         """Room for all of some batches, however they turn out."""
         rows = len(found.rows)
-        records = found.payload_bytes + cleaning.RECORD_GROWTH * found.records
-        out = _size(found.chunk.table, found.rows) + packed_bound(records) + rows * (t.HEADER_SIZE + BLOCK_SLACK)
+        records, out = cleaning.room_for(
+            found.chunk.table, found.rows.start, found.rows.stop, found.skip, found.starts, found.ends
+        )
         if self._out.size - self._filled < out or self._written.shape[1] - self._batches < rows:
             self._hand_over()
             if self._out.size < out:

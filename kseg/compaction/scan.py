@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kseg.compaction.decode import RunDecoder
-from kseg.compaction.keymap import KeyReader
+from kseg.compaction.key_reader import ROOM_ENTRIES, KeyReader
 from kseg.compaction.markers import NO_ROWS, TransactionRows, transaction_rows
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.errors import FormatError
+from kseg.format.file_span import FileSpan
 from kseg.log.segment import Segment
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges
 from kseg.log.walk import Chunk
-from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
-
-PUT_ENTRIES: Final = 1 << 16  # of a piece of usual records all keys, in one go
 
 
 class KeySink(Protocol):
@@ -72,9 +70,20 @@ class KeyScanner:
         counts = piece.end > self._first_offset
         parts = [NO_ROWS]
         reader = self._reader
-        last = -1
+
+        def scan_straight(span: FileSpan) -> bool:
+            return reader.read_straight(
+                span,
+                piece,
+                self._aborted,
+                self._first_offset,
+                see=lambda chunk, rows: parts.append(transaction_rows(chunk, rows)),
+                put=self._sink.put,
+            )
+
+        straight = scan_straight if counts and not len(self._lingering.producers) else None
         try:
-            for chunk, rows in walk_piece(piece, check=counts, room=reader.room):
+            for chunk, rows in walk_piece(piece, check=counts, room=reader.room, straight=straight):
                 if not counts:
                     parts.append(transaction_rows(chunk, rows))
                     continue
@@ -86,15 +95,14 @@ class KeyScanner:
                     reader.read_lingering(chunk, rows, ~lingers, self._first_offset)
                     hidden |= lingers
                 reader.read(chunk, rows, hidden, self._first_offset)
-                last = int(chunk.table[t.LAST_OFFSET, rows.stop - 1])
-                if reader.count >= PUT_ENTRIES:
+                if reader.count >= ROOM_ENTRIES:
                     self._sink.put(reader.take())
             if reader.count:
                 self._sink.put(reader.take())
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         with self._lock:
-            self.last_offset = max(self.last_offset, last)
+            self.last_offset = max(self.last_offset, reader.last_offset)
             self.in_order = self.in_order and reader.in_order
         return np.concatenate(parts, axis=1)
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.decode import EVERYTHING
-from kseg.compaction.keymap import KeyReader, largest_map, new_hash_key, slots_for
+from kseg.compaction.key_reader import KeyReader
+from kseg.compaction.keymap import largest_map, new_hash_key, slots_for
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import CleanableRange
 from kseg.compaction.spill import files_for

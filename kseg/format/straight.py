@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 
 from kseg.format.batch import record_error
 from kseg.format.codec import BlockFunctions
+from kseg.format.file_span import BUFFER_BYTES, TABLE_ROWS, FileSpan
 from kseg.format.row_buffers import Payloads, RowBuffers
-from kseg.native import records, straight
+from kseg.native import records, steps, straight
 from kseg.native import table as t
 from kseg.native.header_reads import pread_address
 from kseg.native.memory import pooled
@@ -22,9 +22,7 @@ from kseg.native.rows import FILLED, NEXT_RECORD, STATE
 COLUMNS: Final = frozenset({"key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"})
 """What can be told of a record without its batch, whose row is gone when a record batch is finished."""
 _OF_RECORDS: Final = frozenset({"key", "value", "headers", "timestamp"})
-BUFFER_BYTES: Final = 2 << 20  # the largest batch that is not left to the walk
-ARENA_BYTES: Final = 4 << 20  # the same, decompressed
-TABLE_ROWS: Final = (1 << 12) + 8  # of a step; no power of two: columns would share one set of the CPU's cache
+ARENA_BYTES: Final = 4 << 20  # the largest batch, decompressed
 CALL_BYTES: Final = 32 << 20  # that a signal waits for at most
 LEAST_PIECE_BYTES: Final = 4 << 10
 FIRST_ROWS: Final = 1 << 14
@@ -32,23 +30,10 @@ MAX_ROWS: Final = 1 << 18
 FIRST_KEY_BYTES: Final = 64.0
 MORE: Final = 1.125  # room beyond what the record batch before has needed
 
-_GOES_ON: Final = (straight.FULL, straight.PAUSED)
+_GOES_ON: Final = (steps.FULL, straight.PAUSED)
 
 Numbers: TypeAlias = NDArray[np.int64]
 Assemble: TypeAlias = Callable[[RowBuffers, Payloads, Numbers, int], pa.RecordBatch]
-
-
-@dataclass(slots=True)
-class FileSpan:
-    """Bytes `[position, end)` of an open file; a batch begins there, and `last_offset` is that of the batch before.
-
-    Whoever reads it moves both to where it has stopped.
-    """
-
-    descriptor: int
-    position: int
-    end: int
-    last_offset: int
 
 
 class StraightReader:
@@ -97,13 +82,12 @@ class StraightReader:
             FormatError: The records of a batch are broken, which everything before it was given of.
         """
         payloads = self._payloads = self._payloads or _new_payloads(self._limit)
-        cursor, (state, saved) = np.zeros(straight.CURSOR, np.int64), np.zeros((2, STATE), np.int64)
-        cursor[straight.FROM], cursor[straight.LAST] = span.position, span.last_offset
+        cursor, (state, saved) = span.new_cursor(straight.CURSOR), np.zeros((2, STATE), np.int64)
         columns: RowBuffers | None = None
-        status, is_stuck = straight.FULL, False
+        status, is_stuck = steps.FULL, False
         while status in _GOES_ON and not (self._has_headers and state[NEXT_RECORD] == 0):
             if columns is None:
-                columns = self._new_columns(span.end - int(cursor[straight.FROM]), large=is_stuck)
+                columns = self._new_columns(span.end - int(cursor[steps.FROM]), large=is_stuck)
                 state[:NEXT_RECORD] = 0
             status = columns.read(
                 (self._pread, span.descriptor, span.end, CALL_BYTES), payloads, aborted, base_offset, self._limit,
@@ -115,12 +99,12 @@ class StraightReader:
             is_stuck = not filled
             self._has_headers = self._has_headers or bool(state[records.HEADERS])
             if filled:
-                self._learn(state, is_full=status == straight.FULL, had=columns.count)
+                self._learn(state, is_full=status == steps.FULL, had=columns.count)
                 yield self._assemble(columns, payloads, state, int(cursor[straight.STAMPS]))
             columns = None
             if status < 0:
-                raise record_error(payloads.table, int(cursor[straight.ROW]), status)
-        _move(span, payloads.table, cursor)
+                raise record_error(payloads.table, int(cursor[steps.ROW]), status)
+        span.move(payloads.table, cursor)
 
     def _new_columns(self, left: int, *, large: bool) -> RowBuffers:
         """Room for one record batch, where so many bytes are left of the file; `large`: for any record at all."""
@@ -145,14 +129,3 @@ def _new_payloads(max_batch_bytes: int) -> Payloads:
     starts, ends, kept = np.empty((3, TABLE_ROWS), np.int64)
     buffer, arena = (pooled(min(size, max_batch_bytes)) for size in (BUFFER_BYTES, ARENA_BYTES))
     return Payloads(buffer, arena, t.new_table(TABLE_ROWS), np.empty(TABLE_ROWS, np.bool_), starts, ends, kept)
-
-
-def _move(span: FileSpan, table: t.Table, cursor: Numbers) -> None:
-    """Let a span begin with the first batch that was not decoded."""
-    row = int(cursor[straight.ROW])
-    if row < cursor[straight.ROWS]:
-        span.position = int(table[t.POSITION, row])
-        span.last_offset = int(table[t.LAST_OFFSET, row - 1] if row else cursor[straight.BEFORE])
-    else:
-        span.position = int(cursor[straight.FROM] + cursor[straight.WALKED])
-        span.last_offset = int(cursor[straight.LAST])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kseg.errors import CorruptRecordError, UnreadableError, UnsupportedError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
-from kseg.format.straight import FileSpan
+from kseg.format.file_span import FileSpan
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.headers import fill_checked, fill_headers, find_disorder, scan_checksums
@@ -149,13 +149,16 @@ class BatchWalker:
         """The file that is walked."""
         return self._file.path
 
-    def straight_span(self, last_offset: int) -> FileSpan | None:
-        """What is to be walked, if it may be read straight from a file (`kseg.format.straight`) instead.
+    def straight_span(self, last_offset: int, *, least: int = LEAST_STRAIGHT_BYTES) -> FileSpan | None:
+        """What is to be walked, if kernels may go through the file themselves instead (`kseg.native.steps`).
 
-        It may not where somebody watches how much is read: then each read is one of this walk.
+        They may not where somebody watches how much is read: then each read is one of this walk.
+
+        Args:
+            least: Where fewer bytes will do, they are read all at once.
         """
         is_watched = self._options.drop_page_cache or self._options.max_bytes_per_second is not None
-        is_short = 0 < self._hint < LEAST_STRAIGHT_BYTES
+        is_short = 0 < self._hint < least
         if is_watched or is_short or not self._check or not isinstance(self._file, LocalFile):
             return None
         return FileSpan(self._file.fileno(), self._position, self._end, last_offset)

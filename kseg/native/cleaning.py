@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined, kernel
-from kseg.native.compress import PACK_FAILED, pack_payload
+from kseg.native.compress import BLOCK_SLACK, PACK_FAILED, pack_payload, packed_bound
 from kseg.native.memory import copy_bytes, wrap_i64
 from kseg.native.record_copies import copy_range, lead_of_decoded, write_record, write_retimed
 from kseg.native.records import (
@@ -23,6 +23,7 @@ from kseg.native.records import (
     TIMESTAMP,
     VALUE_LENGTH,
 )
+from kseg.native.rows import measure_rows
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -159,6 +160,17 @@ def codecs_of(table: Any, first_row: int, end_row: int) -> Any:
     for row in range(first_row, end_row):
         found |= np.int64(1) << (table[ATTRIBUTES, row] & CODEC_MASK)
     return found
+
+
+@kernel
+def room_for(table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any) -> tuple[int, int]:
+    """What is enough for rows, however they turn out: (bytes of their records, bytes of their batches)."""
+    records, payload_bytes, _ = measure_rows(table, first_row, end_row, skip, starts, ends)
+    content = payload_bytes + RECORD_GROWTH * records
+    size = packed_bound(content) + (end_row - first_row) * (HEADER_SIZE + BLOCK_SLACK)
+    for row in range(first_row, end_row):
+        size += table[SIZE, row]
+    return content, size
 
 
 @kernel

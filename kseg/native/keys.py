@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import JIT_ENABLED, inlined, kernel
+from kseg.native.codecs import fill_payloads
 from kseg.native.hash import siphash128
 from kseg.native.legacy import key_and_value
 from kseg.native.memory import load_i32, load_i64, load_u8, wrap_i64
@@ -24,6 +25,7 @@ from kseg.native.records import (
     legacy_base,
     read_record,
 )
+from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -34,8 +36,19 @@ from kseg.native.table import (
     MAGIC,
     MIN_RECORD_SIZE,
 )
+from kseg.native.visibility import fill_hidden
 
 LEGACY_V1_SIZE: Final = 26  # a message of magic 1 up to and with its timestamp
+
+# entries of the cursor of `scan_entries`, behind those of `steps.py`
+FILLED: Final = STEP_CURSOR
+DISORDER: Final = STEP_CURSOR + 1  # whether two records may have the same offset
+SCANNED: Final = STEP_CURSOR + 2  # the last offset of the rows that are done
+FIRST: Final = STEP_CURSOR + 3  # the first row of the step that was asked for
+TRANSACTIONS: Final = STEP_CURSOR + 4  # whether there are any in the step
+CURSOR: Final = STEP_CURSOR + 5
+
+SEEN: Final = 4  # what `scan_entries` returns beside what `steps.py` names
 
 # columns of `entries`
 LOW: Final = 0
@@ -162,6 +175,79 @@ def _fill_entries(
         if status != DONE:
             return filled, row, status, in_order
     return filled, end_row, DONE, in_order
+
+
+@inlined
+def _end_of_room(table: Any, row: int, stop: int, hidden: Any, starts: Any, ends: Any, room: Any) -> int:
+    """Up to where rows have no more than `room` records, whatever they say."""
+    while row < stop:
+        if not hidden[row]:
+            count = table[COUNT, row]
+            room -= min(count, (ends[row] - starts[row]) // MIN_RECORD_SIZE) if table[MAGIC, row] == 2 else count
+            if room < 0:
+                break
+        row += 1
+    return row
+
+
+@kernel
+def _scan_entries(
+    pread: int, descriptor: int, end: int, buffer: Any, table: Any, hidden: Any, producers: Any, firsts: Any,
+    markers: Any, base_offset: int, arena: Any, limit: int, functions: Any, starts: Any, ends: Any, range_start: int,
+    range_end: int, first_offset: int, key: Any, entries: Any, words: Any, cursor: Any, totals: Any,
+) -> int:  # fmt: skip
+    while True:
+        while cursor[ROW] < cursor[ROWS]:
+            row = cursor[ROW]
+            if row == cursor[READY]:
+                stop = end_of_group(table, row, cursor[ROWS])
+                cursor[READY], _ = fill_payloads(
+                    buffer, cursor[FROM], table, row, stop, hidden, arena, limit, functions, starts, ends
+                )
+                if cursor[READY] == row:
+                    return ODD
+            room = np.int64(entries.shape[0]) - cursor[FILLED]
+            stop = _end_of_room(table, row, cursor[READY], hidden, starts, ends, room)
+            if stop == row:
+                return FULL if cursor[FILLED] > 0 else ODD
+            filled, _, status, in_order = _fill_entries(
+                buffer, arena, table, row, stop, hidden, starts, ends, first_offset, key, entries, words,
+                cursor[FILLED], totals,
+            )  # fmt: skip
+            if status != DONE:
+                return ODD
+            cursor[FILLED] = filled
+            cursor[DISORDER] |= not in_order
+            cursor[ROW] = stop
+            cursor[SCANNED] = table[LAST_OFFSET, stop - 1]
+        if cursor[TRANSACTIONS]:
+            return SEEN
+        status = next_rows(pread, descriptor, end, buffer, table, base_offset, range_start, range_end, cursor)
+        if status != GOT:
+            return status
+        cursor[FIRST] = cursor[ROW]
+        cursor[TRANSACTIONS] = fill_hidden(table, cursor[ROW], cursor[ROWS], producers, firsts, markers, hidden)
+
+
+def scan_entries(
+    source: tuple[int, int, int], buffer: Any, table: Any, hidden: Any, aborted: tuple[Any, Any, Any],
+    base_offset: int, arena: Any, limit: int, functions: Any, starts: Any, ends: Any, offsets: tuple[int, int],
+    first_offset: int, key: Any, entries: Any, cursor: Any,
+) -> int:  # fmt: skip
+    """List the keys of batches whose last offset is in the range `offsets`, straight from a file, as `fill_entries`.
+
+    Returns FULL where `entries` are full, SEEN behind the rows from FIRST to ROWS of the table that have transactional
+    or control batches among them, ENDED, or ODD where the next batch is for the walk; entries of none but the rows
+    before ROW are counted in FILLED. `source` are the address of pread, a descriptor and the end of the file's bytes;
+    aborted transactions are given as to `visibility.fill_hidden`; what else is given stays as it is from call to call,
+    but that the caller sets FILLED and TRANSACTIONS of the cursor back to 0.
+    """
+    call = *source, buffer, table, hidden, *aborted, base_offset, arena, limit, functions, starts, ends, *offsets
+    totals = np.zeros(TOTALS, np.int64)
+    if JIT_ENABLED:
+        return _scan_entries(*call, first_offset, key, entries, entries.view(np.uint64), cursor, totals)
+    with np.errstate(over="ignore"):
+        return _scan_entries(*call, first_offset, key, entries, entries.view(np.uint64), cursor, totals)
 
 
 def fill_entries(

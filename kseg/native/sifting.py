@@ -7,7 +7,7 @@ that is not ends the call, and is the general steps' task.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,14 +23,19 @@ from kseg.native.cleaning import (
     RETAIN_EMPTY,
     SUPERSEDED,
     begin_header,
+    codecs_of,
     copy_batch,
+    fill_fates,
     kept_attributes,
+    room_for,
     write_empty,
 )
+from kseg.native.codecs import fill_payloads
 from kseg.native.compress import pack_payload
 from kseg.native.encode import write_header
 from kseg.native.record_copies import LONG_TIME, copy_range, lead_of, write_retimed
 from kseg.native.records import read_record
+from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -45,6 +50,17 @@ from kseg.native.table import (
     MAX_TIMESTAMP,
     SIZE,
 )
+
+# entries of the cursor of `sift_file`, behind those of `steps.py`
+FILLED: Final = STEP_CURSOR  # bytes that are written
+BATCHES: Final = STEP_CURSOR + 1  # rows of `written`
+BYTES: Final = STEP_CURSOR + 2  # of the rows that were brought
+CODECS: Final = STEP_CURSOR + 3  # that were met, a bit for each
+CURSOR: Final = STEP_CURSOR + 4
+
+# what `sift_file` returns beside what `steps.py` names
+REST: Final = 4
+PACKERS: Final = 5
 
 
 @inlined
@@ -154,3 +170,67 @@ def sift_batches(
         counts[SUPERSEDED] += superseded
         counts[NULL_KEYS] += count - kept - superseded
     return end_row, batches, at
+
+
+@inlined
+def _has_room(
+    table: Any, row: int, stop: int, skip: Any, starts: Any, ends: Any, scratch: Any, out: Any, written: Any,
+    cursor: Any,
+) -> bool:  # fmt: skip
+    """Whether the outputs have room for what is left of rows, however they turn out."""
+    if written.shape[1] - cursor[BATCHES] < stop - row:
+        return False
+    content, size = room_for(table, row, stop, skip, starts, ends)
+    return bool(scratch.shape[0] >= content and out.shape[0] - cursor[FILLED] >= size)
+
+
+@kernel
+def sift_file(
+    pread: int, descriptor: int, end: int, buffer: Any, table: Any, base_offset: int, arena: Any, limit: int,
+    unpackers: Any, starts: Any, ends: Any, range_start: int, range_end: int, aborted_ids: Any, aborted_firsts: Any,
+    aborted_markers: Any, empty_markers: Any, producers: Any, producer_ids: Any, rules: Any, fates: Any, skip: Any,
+    bits: Any, first_offset: int, functions: Any, packing: Any, scratch: Any, out: Any, most: int, written: Any,
+    counts: Any, cursor: Any, totals: Any,
+) -> int:  # fmt: skip
+    """Do the same for batches whose last offset is in `[range_start, range_end)`, straight from a file.
+
+    Returns ODD where the next batch is for the walk; ENDED; FULL where `most` bytes are written or the rows from ROW to
+    READY want more room; REST where the rows from ROW to READY are the general steps' task; PACKERS where there are
+    codecs in CODECS of the cursor that were not there before, for which the caller gets `functions` ready. Fates are as
+    in `cleaning.fill_fates`, payloads as in `codecs.fill_payloads`.
+    """
+    while True:
+        while cursor[ROW] < cursor[ROWS]:
+            row = cursor[ROW]
+            if row == cursor[READY]:
+                stop = end_of_group(table, row, cursor[ROWS])
+                cursor[READY], _ = fill_payloads(
+                    buffer, cursor[FROM], table, row, stop, skip, arena, limit, unpackers, starts, ends
+                )
+                if cursor[READY] == row:
+                    return ODD
+            ready = cursor[READY]
+            if not _has_room(table, row, ready, skip, starts, ends, scratch, out, written, cursor):
+                return FULL
+            stopped, cursor[BATCHES], cursor[FILLED] = sift_batches(
+                buffer, arena, cursor[FROM], table, row, ready, starts, ends, fates, bits, first_offset, functions,
+                packing, scratch, out, cursor[FILLED], written, cursor[BATCHES], counts, totals,
+            )  # fmt: skip
+            cursor[ROW] = stopped
+            if stopped < ready:
+                return REST
+            if cursor[FILLED] >= most:
+                return FULL
+        status = next_rows(pread, descriptor, end, buffer, table, base_offset, range_start, range_end, cursor)
+        if status != GOT:
+            return status
+        fill_fates(
+            table, cursor[ROW], cursor[ROWS], aborted_ids, aborted_firsts, aborted_markers, empty_markers, producers,
+            producer_ids, rules, fates, skip,
+        )  # fmt: skip
+        for row in range(cursor[ROW], cursor[ROWS]):
+            cursor[BYTES] += table[SIZE, row]
+        codecs = codecs_of(table, cursor[ROW], cursor[ROWS]) | cursor[CODECS]
+        if codecs != cursor[CODECS]:
+            cursor[CODECS] = codecs
+            return PACKERS

@@ -1,9 +1,4 @@
-"""Read batches from a file straight into Arrow's buffers: one call a record batch, in steps that stay in the cache.
-
-Reading, checksums, decompression and decoding of so few bytes find them in the processor's own cache each time; done
-for megabytes, each would fetch them from memory again. Whatever is odd ends the call before the batch that is odd:
-the walk (`kseg.log.walk`) takes any batch, and can say what is wrong with one.
-"""
+"""Read batches from a file straight into Arrow's buffers: one call a record batch, in steps (`steps.py`)."""
 
 from __future__ import annotations
 
@@ -13,54 +8,30 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.codecs import fill_payloads
-from kseg.native.header_reads import STEP_BYTES, call_pread, move_to_front
-from kseg.native.headers import fill_checked, find_disorder
-from kseg.native.memory import load_i32
 from kseg.native.records import HEADERS, PIECE_FULL
 from kseg.native.rows import FILLED, STATE, fill_rows, stamp_type
-from kseg.native.table import ATTRIBUTES, CODEC_MASK, LAST_OFFSET, LOG_OVERHEAD, POSITION, SIZE
+from kseg.native.steps import (
+    ENDED,
+    FROM,
+    FULL,
+    LAST,
+    ODD,
+    READY,
+    ROW,
+    ROWS,
+    STEP_CURSOR,
+    check_step,
+    end_of_group,
+    is_at_end,
+    read_step,
+)
+from kseg.native.table import LAST_OFFSET
 from kseg.native.visibility import fill_hidden
 
-# entries of the int64 array `cursor`
-FROM: Final = 0  # position in the file of the buffer's first byte
-HELD: Final = 1  # bytes in the buffer
-WALKED: Final = 2  # bytes of them that the rows cover
-ROW: Final = 3  # the next row to decode
-READY: Final = 4  # rows before it have their payloads
-ROWS: Final = 5
-BEFORE: Final = 6  # last offset before the rows
-LAST: Final = 7  # last offset so far
-STAMPS: Final = 8  # timestamp type of all records in the outputs
-CURSOR: Final = 9
+STAMPS: Final = STEP_CURSOR  # entry of the cursor: timestamp type of all records in the outputs
+CURSOR: Final = STEP_CURSOR + 1
 
-ODD: Final = 0  # the next batch, if there is one, is not for this kernel
-FULL: Final = 1  # the outputs are full, or what follows does not go with them
-ENDED: Final = 2  # the last wanted offset, or the end of the range, was reached
-PAUSED: Final = 3  # so many bytes were read, whatever came of them
-
-TOGETHER_BYTES: Final = 64 << 10  # of compressed batches that are decompressed before they are decoded
-
-
-@inlined
-def _read_step(pread: int, descriptor: int, end: int, buffer: Any, cursor: Any) -> bool:
-    """Move what is left to the buffer's start and read on behind it; say whether any bytes came.
-
-    A batch that fills much of a step is read to its end and no further, so that nothing of the next one is moved.
-    """
-    walked, left = cursor[WALKED], cursor[HELD] - cursor[WALKED]
-    move_to_front(buffer, walked, left)
-    cursor[FROM] += walked
-    cursor[HELD], cursor[WALKED] = left, 0
-    size: Any = np.int64(STEP_BYTES)
-    if left >= LOG_OVERHEAD:
-        batch = load_i32(buffer, 8) + LOG_OVERHEAD
-        size = batch - left if batch > STEP_BYTES // 2 else size
-    size = min(size, np.int64(buffer.shape[0]) - left, end - cursor[FROM] - left)
-    if size <= 0:
-        return False
-    got = call_pread(pread, descriptor, buffer, left, size, cursor[FROM] + left)
-    cursor[HELD] += max(got, 0)
-    return bool(got > 0)
+PAUSED: Final = 4  # so many bytes were read, whatever came of them
 
 
 @inlined
@@ -69,12 +40,7 @@ def _walk_step(
     range_start: int, range_end: int, cursor: Any,
 ) -> bool:  # fmt: skip
     """Walk the whole batches in the buffer, and take the rows that a reader wants; say whether the next one is odd."""
-    cursor[BEFORE] = cursor[LAST]
-    found, walked, status = fill_checked(buffer, cursor[WALKED], cursor[HELD], cursor[FROM], table, 0)
-    disorder, last = find_disorder(table, found, base_offset, cursor[LAST])
-    if disorder >= 0:
-        found, walked = disorder, table[POSITION, disorder] - cursor[FROM]
-    cursor[LAST], cursor[WALKED] = last, walked
+    found, is_odd = check_step(buffer, table, base_offset, cursor)
     row: Any = np.int64(0)
     while row < found and table[LAST_OFFSET, row] < range_start:
         row += 1
@@ -83,18 +49,14 @@ def _walk_step(
         rows -= 1
     fill_hidden(table, row, rows, producers, firsts, markers, hidden)
     cursor[ROW], cursor[READY], cursor[ROWS] = row, row, rows
-    return bool(found == 0 and (status < 0 or disorder >= 0))
+    return is_odd
 
 
 @inlined
 def _end_of_group(table: Any, row: int, rows: int, hidden: Any, stamps: int) -> int:
-    """Up to where rows are decompressed together: what came out of them should be in the cache when it is decoded."""
-    compressed = 0
-    while row < rows and compressed < TOGETHER_BYTES:
-        if not hidden[row] and stamp_type(table, row) != stamps:
-            break
-        if table[ATTRIBUTES, row] & CODEC_MASK:
-            compressed += table[SIZE, row]
+    """Up to where rows are decompressed together, and have one timestamp type."""
+    stop = end_of_group(table, row, rows)
+    while row < stop and (hidden[row] or stamp_type(table, row) == stamps):
         row += 1
     return row
 
@@ -111,7 +73,7 @@ def read_rows(
 
     Returns ODD, FULL, ENDED, PAUSED where `most` bytes were read, or the negative status of `rows.fill_rows` for a
     batch whose records are broken; ROW of the cursor is then that batch, and what came before it is in the outputs.
-    The cursor of a first call holds FROM and LAST, zeros else. Buffer, table, arena and the ranges in `starts` and
+    Buffer, table, arena and the ranges in `starts` and
     `ends` stay as they are from call to call; aborted transactions are given as to `visibility.fill_hidden`, outputs
     and state as to `rows.fill_rows`. The call ends behind records with headers, if those are wanted: their bytes are
     still there then.
@@ -158,5 +120,5 @@ def read_rows(
             return PAUSED
         if _walk_step(buffer, table, hidden, producers, firsts, markers, base_offset, range_start, range_end, cursor):
             return ODD
-        if cursor[ROWS] == 0 and not _read_step(pread, descriptor, end, buffer, cursor):
-            return ENDED if cursor[HELD] == 0 and cursor[FROM] >= end else ODD
+        if cursor[ROWS] == 0 and not read_step(pread, descriptor, end, buffer, cursor):
+            return ENDED if is_at_end(end, cursor) else ODD
