@@ -79,6 +79,7 @@ class KeyReader:
         if len(self._entries) < ROOM_ENTRIES:
             self._entries = np.empty((ROOM_ENTRIES, 3), np.int64)
         cursor = span.new_cursor(keys.CURSOR)
+        cursor[keys.SCANNED] = -1
         status = steps.GOT
         while status not in (steps.ENDED, steps.ODD):
             cursor[keys.FILLED] = self.count

@@ -88,6 +88,10 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
     slots, ends = np.zeros((keymap.REGIONS, 3), np.int64), np.zeros(keymap.REGIONS, np.int64)
     keys.fill_key_hashes(data, data, columns, 0, key, hashes)
     keys.fill_entries(data, data, table, range(0), flags, numbers, numbers, 0, key, entries, 0)
+    keys.scan_entries(
+        (0, 0, 0), data, table, flags, (numbers, numbers, numbers), 0, data, 0, numbers, numbers, numbers, (0, 0), 0,
+        key, entries, np.zeros(keys.CURSOR, np.int64),
+    )  # fmt: skip
     keymap.sort_by_region(entries, 0, ends, entries)
     keymap.put_keys(slots, 0, entries, 0, 0, 0, 0)
     keymap.move_keys(slots, slots, numbers)
@@ -112,6 +116,12 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
         data, data, 0, table, 0, 0, numbers, numbers, numbers, data, 0, functions, data, data, data, 0, table, 0,
         counts, numbers,
     )  # fmt: skip
+    sifting.sift_file(
+        0, 0, 0, data, table, 0, data, 0, numbers, numbers, numbers, 0, 0, numbers, numbers, numbers, numbers, lasts,
+        lasts[0], rules, numbers, flags, data, 0, functions, data, data, data, 0, table, counts,
+        np.zeros(sifting.CURSOR, np.int64), numbers,
+    )  # fmt: skip
+    cleaning.room_for(table, 0, 0, flags, numbers, numbers)
     markers.settle_markers(
         numbers, numbers, numbers, numbers, numbers, 0, numbers, numbers, 0, numbers, flags, flags, flags, numbers
     )
