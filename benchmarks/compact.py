@@ -60,6 +60,7 @@ class Work:
             for file in source.iterdir():
                 (os.link if file.suffix == ".log" else shutil.copy2)(file, target / file.name)
             copies.append(target)
+        os.sync()  # what others have written is on the disk, which would else be busy with it for a while
         return copies
 
     def run_kseg(self, workers: int, clock: Callable[[], float]) -> int:

@@ -16,8 +16,9 @@ import threading
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import nullcontext
-from typing import Any, TypeVar
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +27,9 @@ from kseg.progress import SILENT, Progress
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+Submit: TypeAlias = Callable[[Callable[[], Any]], Future[Any]]
+"""Has a thread do some work."""
 
 _RESULT_SCHEMA = pa.schema([("task", pa.int64()), ("result", pa.binary())])
 _SPARK_SCHEMA = "task long, result binary"
@@ -92,7 +96,7 @@ def stream_tasks(
     *,
     workers: int | None = None,
     ahead: int = 2,
-    pool: ThreadPoolExecutor | None = None,
+    submit: Submit | None = None,
 ) -> Generator[Result]:
     """Do `work` in threads of this process and give the results in the order of the tasks, as they are wanted.
 
@@ -101,14 +105,16 @@ def stream_tasks(
     come to wait for its threads in the middle of a thread's start, for ever.
 
     Args:
-        pool: Threads that others use too, as many as `workers` says, instead of some of its own.
+        submit: Has threads do it that others use too, as many as `workers` says, instead of some of its own.
     """
     count = workers or os.cpu_count() or 1
     waiting: collections.deque[Future[Result]] = collections.deque()
-    with ThreadPoolExecutor(count, thread_name_prefix="kseg") if pool is None else nullcontext(pool) as threads:
+    with ExitStack() as stack:
+        if submit is None:
+            submit = stack.enter_context(ThreadPoolExecutor(count, thread_name_prefix="kseg")).submit
         try:
             for task in tasks:
-                waiting.append(threads.submit(work, task))
+                waiting.append(submit(partial(work, task)))
                 if len(waiting) > count * ahead:
                     yield _first(waiting)
             while waiting:

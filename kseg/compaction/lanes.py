@@ -1,19 +1,25 @@
 """Two partitions at a time: while one is planned, or forced to disk and put in its place, threads work on the other.
 
+The first of them has the threads before the second, so that not both come to these steps at once.
+
 Both together have the threads and the memory for keys of one, and what they tell of their progress does not overlap.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from kseg.compaction.decode import RunDecoder
+from kseg.compaction.ranked_pool import RankedPool
 from kseg.progress import Progress
+from kseg.runner import Submit
 
 LANES: Final = 2
 
@@ -21,20 +27,31 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+class _Memory:
+    def __init__(self, shares: int) -> None:
+        self.free = shares
+        self.changed = threading.Condition()
+        self.next = threading.Lock()  # who wants all of it is not passed by who wants less
+
+
 class Means:
     """What partitions share: memory for keys, in as many shares as there are of them at a time, and threads.
 
     Attributes:
-        pool: The threads; None where each pass has its own.
+        submit: Has a thread do some work; None where each pass has threads of its own.
     """
 
-    def __init__(self, shares: int = 1, pool: ThreadPoolExecutor | None = None) -> None:
+    def __init__(self, shares: int = 1) -> None:
         self.shares = shares
-        self.pool = pool
-        self._free = shares
-        self._changed = threading.Condition()
-        self._next = threading.Lock()  # who wants all of it is not passed by who wants less
+        self.submit: Submit | None = None
+        self._memory = _Memory(shares)
         self._local = threading.local()
+
+    def ranked(self, pool: RankedPool, rank: int) -> Means:
+        """The same means, with the threads of a pool, in which those of a lower rank go first."""
+        means = copy.copy(self)
+        means.submit = partial(pool.submit, rank)
+        return means
 
     def decoder(self) -> RunDecoder:
         """The one of this thread: its memory is used by one piece after the other, whatever it is of."""
@@ -46,15 +63,16 @@ class Means:
     @contextmanager
     def take(self, shares: int) -> Iterator[None]:
         """Wait for some shares of the memory."""
-        with self._next, self._changed:
-            self._changed.wait_for(lambda: self._free >= shares)
-            self._free -= shares
+        memory = self._memory
+        with memory.next, memory.changed:
+            memory.changed.wait_for(lambda: memory.free >= shares)
+            memory.free -= shares
         try:
             yield
         finally:
-            with self._changed:
-                self._free += shares
-                self._changed.notify_all()
+            with memory.changed:
+                memory.free += shares
+                memory.changed.notify_all()
 
 
 class StoppedError(KeyboardInterrupt):
@@ -143,18 +161,23 @@ def run_lanes(
         work: Gets a task, what it tells its progress to, and what it takes memory and threads from.
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="kseg") as workers:
-        means = Means(lanes, workers)
+        shared, threads_of_all = Means(lanes), RankedPool(workers)
+        means = [shared.ranked(threads_of_all, rank) for rank in range(len(tasks))]
         if lanes <= 1:
-            return [work(task, progress, means) for task in tasks]
-        return _run_side_by_side(work, tasks, progress, means)
+            return [work(task, progress, its) for task, its in zip(tasks, means, strict=True)]
+        return _run_side_by_side(work, tasks, progress, means, lanes)
 
 
 def _run_side_by_side(
-    work: Callable[[Task, Progress, Means], Result], tasks: Sequence[Task], progress: Progress, means: Means
+    work: Callable[[Task, Progress, Means], Result],
+    tasks: Sequence[Task],
+    progress: Progress,
+    means: Sequence[Means],
+    lanes: int,
 ) -> list[Result]:
     relay = Relay(progress)
-    with ThreadPoolExecutor(means.shares, thread_name_prefix="kseg-lane") as pool:
-        made = [pool.submit(work, task, relay.lane(), means) for task in tasks]
+    with ThreadPoolExecutor(lanes, thread_name_prefix="kseg-lane") as pool:
+        made = [pool.submit(work, task, relay.lane(), its) for task, its in zip(tasks, means, strict=True)]
         try:
             wait(made, return_when=FIRST_EXCEPTION)
             for future in made:

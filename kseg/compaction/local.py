@@ -114,7 +114,7 @@ class LocalPasses:
         return parts
 
     def _stream(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result]:
-        return stream_tasks(work, tasks, workers=self._round.workers, pool=self._means.pool)
+        return stream_tasks(work, tasks, workers=self._round.workers, submit=self._means.submit)
 
     def rewrite(
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets

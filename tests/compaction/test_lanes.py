@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import kseg
 from kseg.compaction import CleanerConfig, compact
 from kseg.compaction.lanes import Means, StoppedError, run_lanes
+from kseg.compaction.ranked_pool import RankedPool
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.progress import SILENT, Progress
 from kseg.storage import LocalStore
@@ -186,3 +189,23 @@ def test_no_more_room_is_given_than_there_is():
     for thread in threads:
         thread.join(20)
     assert (taken, most) == ([0], [2])
+
+
+def test_who_has_a_lower_rank_goes_first():
+    done, held = [], threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        pool = RankedPool(threads)
+        first = pool.submit(5, held.wait)
+        tasks = [(rank, number) for number in range(3) for rank in (2, 1, 3)]
+        made = {task: pool.submit(task[0], partial(done.append, task)) for task in tasks}
+        assert made[1, 1].cancel()
+        held.set()
+        wait([first, *made.values()])
+    assert done == [(1, 0), (1, 2), *((rank, number) for rank in (2, 3) for number in range(3))]
+
+
+def test_what_a_task_raises_comes_to_who_waits_for_it():
+    with ThreadPoolExecutor(1) as threads:
+        failed = RankedPool(threads).submit(0, lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            failed.result()
