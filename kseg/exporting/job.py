@@ -84,14 +84,15 @@ def export(
     place = open_target(address)
     began = time.monotonic()
     last = _read_state(place, address, settings)
+    plan = plan_export(parsed, settings, last)  # what is wrong with the source is told before the target is made
     if dry_run:
-        plan = plan_export(parsed, settings, last)
         return _report(address, plan, None, 0, began, dry_run=True)
     with place.exclusive():
-        last = _read_state(place, address, settings)
+        seen, last = last, _read_state(place, address, settings)
         completed = 0 if last is None else publish_run(place, last)
         remove_leftovers(place)
-        plan = plan_export(parsed, settings, last)
+        if last != seen:
+            plan = plan_export(parsed, settings, last)
         manifest = None
         if plan.ranges:
             manifest = _Run(place, address, settings, last).apply(plan, parsed, spark, progress)

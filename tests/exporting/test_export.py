@@ -351,6 +351,12 @@ def test_wrong_options_are_refused_before_anything_is_made(tmp_path, options, me
     assert not (tmp_path / "lake").exists()
 
 
+def test_a_source_that_is_not_there_is_told_before_anything_is_made(tmp_path):
+    with pytest.raises(kseg.KsegError, match="nowhere"):
+        kseg.export(None, tmp_path / "nowhere", tmp_path / "lake")
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "lz4", "gzip", "brotli", "none"])
 def test_codecs(tmp_path, compression):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
