@@ -48,6 +48,7 @@ def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
     wanted = np.arange(piece_bytes, segment.size - piece_bytes // 2, piece_bytes)
     at = np.unique(np.searchsorted(index.positions, wanted))
     at = at[at < len(index)]
+    at = at[index.positions[at] < segment.size]  # an index that lies costs time, and nothing else
     starts = [segment.base_offset, *index.offsets[at].tolist()]
     positions = [0, *index.positions[at].tolist(), segment.size]
     ends = [*starts[1:], END]
@@ -88,6 +89,8 @@ def walk_piece(
             if first < end:
                 yield chunk, range(first, end)
             if last >= piece.end:
+                if end >= chunk.rows - 1 and isinstance(walker, BatchWalker):
+                    walker.check_behind(chunk, segment.base_offset, last)
                 walker.stop()
                 return
         walker.raise_if_torn()

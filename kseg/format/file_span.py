@@ -26,6 +26,8 @@ class FileSpan:
     position: int
     end: int
     last_offset: int
+    is_over: bool = False
+    """Whether all that was wanted of it was found."""
 
     def new_cursor(self, entries: int) -> NDArray[np.int64]:
         """What kernels keep their place in."""

@@ -105,6 +105,7 @@ class StraightReader:
             if status < 0:
                 raise record_error(payloads.table, int(cursor[steps.ROW]), status)
         span.move(payloads.table, cursor)
+        span.is_over = status != steps.ODD and span.last_offset >= end - 1
 
     def _new_columns(self, left: int, *, large: bool) -> RowBuffers:
         """Room for one record batch, where so many bytes are left of the file; `large`: for any record at all."""

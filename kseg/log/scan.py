@@ -194,9 +194,9 @@ def read_batches(
         if span is not None:
             ranges = (aborted.producers, aborted.firsts, aborted.markers)
             yield from decoder.straight.read(span, ranges, base_offset, start, end)
-            last = span.last_offset
-            if last >= end - 1:
+            if span.is_over:
                 return
+            last = span.last_offset
             walker.go_to(span.position)
     for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end, last):
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)

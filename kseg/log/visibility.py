@@ -18,7 +18,7 @@ from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
 from kseg.log.sound_walk import SoundWalker
-from kseg.log.walk import ROWS_PER_CHUNK, Chunk, Walk, check_order
+from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, Chunk, Walk, check_order
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
 
@@ -66,6 +66,8 @@ def visible_rows(
         fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
         yield chunk, range(first_row, end_row), hidden
         if last >= end - 1:
+            if end_row == chunk.rows and isinstance(walker, BatchWalker):
+                walker.check_behind(chunk, base_offset, last)
             walker.stop()
             return
 

@@ -7,18 +7,19 @@ done with each chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.errors import CorruptRecordError, UnreadableError, UnsupportedError
+from kseg.errors import CorruptRecordError, FormatError, UnreadableError, UnsupportedError
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.format.file_span import FileSpan
 from kseg.native import headers
 from kseg.native import table as t
+from kseg.native.header_reads import pread_address
 from kseg.native.headers import fill_checked, fill_headers, find_disorder, scan_checksums
 from kseg.native.memory import pooled
 from kseg.storage import LocalFile, RandomFile, RateLimiter
@@ -159,7 +160,7 @@ class BatchWalker:
         """
         is_watched = self._options.drop_page_cache or self._options.max_bytes_per_second is not None
         is_short = 0 < self._hint < least
-        if is_watched or is_short or not self._check or not isinstance(self._file, LocalFile):
+        if is_watched or is_short or not self._check or not isinstance(self._file, LocalFile) or not pread_address():
             return None
         return FileSpan(self._file.fileno(), self._position, self._end, last_offset)
 
@@ -175,6 +176,33 @@ class BatchWalker:
         """Make an error of bytes at the end that are no whole batch: damage, unless the segment is still written to."""
         if self.torn_position is not None:
             raise torn_error(self.torn_position, self._end - self.torn_position).with_context(path=self._file.path)
+
+    def check_behind(self, chunk: Chunk, base_offset: int, last_offset: int) -> None:
+        """Check that the batch behind a chunk follows it; the chunk holds the end of what is wanted.
+
+        Offsets are under no checksum: that of its last batch, which ends a range, may be a flipped bit's.
+
+        Raises:
+            CorruptRecordError: It is sound, and its offsets do not follow.
+        """
+        if not isinstance(self._file, LocalFile):  # a store would be asked once more for each range
+            return
+        last = chunk.rows - 1
+        position = int(chunk.table[t.POSITION, last] + chunk.table[t.SIZE, last])
+        found = self._next_chunk(position)
+        if found is not None:
+            check_order(found, base_offset, last_offset, self._file.path)
+
+    def _next_chunk(self, position: int) -> Chunk | None:
+        """The batch at a position, None where there is no sound one; others behind it may be in the chunk's bytes."""
+        walker = BatchWalker(
+            self._file, self._options, start=position, end=self._end, hint=t.HEADER_SIZE, limiter=self._limiter
+        )
+        try:
+            found = next(iter(walker), None)
+        except FormatError:
+            return None
+        return None if found is None else replace(found, rows=1)
 
     def _fill(self, held: int) -> int:
         """Read on behind the bytes that are held; return how many bytes came."""

@@ -26,12 +26,18 @@ READY: Final = 4  # rows before it have their payloads
 ROWS: Final = 5
 BEFORE: Final = 6  # last offset before the rows
 LAST: Final = 7  # last offset so far
-STEP_CURSOR: Final = 8
+OVER: Final = 8  # whether a batch behind the last wanted one was seen, and follows it
+STEP_CURSOR: Final = 9
 
 ODD: Final = 0  # the next batch, if there is one, is not for kernels that go by steps
 FULL: Final = 1  # the outputs are full, or what follows does not go with them
 ENDED: Final = 2  # the last wanted offset, or the end of the range, was reached
 GOT: Final = 3  # there are rows
+
+# what is wrong with a batch
+FINE: Final = 0
+DAMAGED: Final = 1
+DISORDERED: Final = 2  # its offsets do not follow those before it
 
 TOGETHER_BYTES: Final = 64 << 10  # of compressed batches that are decompressed before they are worked on
 
@@ -59,15 +65,20 @@ def read_step(pread: int, descriptor: int, end: int, buffer: Any, cursor: Any) -
 
 
 @inlined
-def check_step(buffer: Any, table: Any, base_offset: int, cursor: Any) -> tuple[int, bool]:
-    """Walk the whole batches in the buffer, checksums and order; return (their number, whether the next one is odd)."""
+def check_step(buffer: Any, table: Any, base_offset: int, cursor: Any) -> tuple[int, int]:
+    """Walk the whole batches in the buffer, checksums and order; return (their number, what is wrong with the next).
+
+    What is wrong, FINE else, is told only where there are no batches before it.
+    """
     cursor[BEFORE] = cursor[LAST]
     found, walked, status = fill_checked(buffer, cursor[WALKED], cursor[HELD], cursor[FROM], table, 0)
     disorder, last = find_disorder(table, found, base_offset, cursor[LAST])
     if disorder >= 0:
         found, walked = disorder, table[POSITION, disorder] - cursor[FROM]
     cursor[LAST], cursor[WALKED] = last, walked
-    return found, bool(found == 0 and (status < 0 or disorder >= 0))
+    if found > 0:
+        return found, FINE
+    return found, DISORDERED if disorder >= 0 else DAMAGED if status < 0 else FINE
 
 
 @inlined
@@ -81,14 +92,19 @@ def next_rows(
     pread: int, descriptor: int, end: int, buffer: Any, table: Any, base_offset: int, range_start: int, range_end: int,
     cursor: Any,
 ) -> int:  # fmt: skip
-    """Bring the next rows whose last offset is in `[range_start, range_end)`: GOT, or why there are none."""
-    while cursor[LAST] < range_end - 1:
-        found, is_odd = check_step(buffer, table, base_offset, cursor)
-        if is_odd:
-            return ODD
+    """Bring the next rows whose last offset is in `[range_start, range_end)`: GOT, or why there are none.
+
+    Offsets are under no checksum. So a batch behind the range ends it only if the one behind that follows it in order:
+    else a bit that was flipped would end it before its time.
+    """
+    while not cursor[OVER]:
+        found, wrong = check_step(buffer, table, base_offset, cursor)
+        is_behind = cursor[BEFORE] >= range_end
+        if wrong:
+            return ENDED if is_behind and wrong == DAMAGED else ODD
         if found == 0:
             if not read_step(pread, descriptor, end, buffer, cursor):
-                return ENDED if is_at_end(end, cursor) else ODD
+                return ENDED if is_behind or is_at_end(end, cursor) else ODD
             continue
         row: Any = np.int64(0)
         while row < found and table[LAST_OFFSET, row] < range_start:
@@ -96,6 +112,7 @@ def next_rows(
         rows = found
         while rows > row and table[LAST_OFFSET, rows - 1] >= range_end:
             rows -= 1
+        cursor[OVER] = is_behind or found - rows > 1
         cursor[ROW], cursor[READY], cursor[ROWS] = row, row, rows
         if row < rows:
             return GOT

@@ -11,11 +11,13 @@ from kseg.native.codecs import fill_payloads
 from kseg.native.records import HEADERS, PIECE_FULL
 from kseg.native.rows import FILLED, STATE, fill_rows, stamp_type
 from kseg.native.steps import (
+    BEFORE,
+    DAMAGED,
     ENDED,
     FROM,
     FULL,
-    LAST,
     ODD,
+    OVER,
     READY,
     ROW,
     ROWS,
@@ -38,18 +40,21 @@ PAUSED: Final = 4  # so many bytes were read, whatever came of them
 def _walk_step(
     buffer: Any, table: Any, hidden: Any, producers: Any, firsts: Any, markers: Any, base_offset: int,
     range_start: int, range_end: int, cursor: Any,
-) -> bool:  # fmt: skip
-    """Walk the whole batches in the buffer, and take the rows that a reader wants; say whether the next one is odd."""
-    found, is_odd = check_step(buffer, table, base_offset, cursor)
+) -> int:  # fmt: skip
+    """Walk the whole batches in the buffer, take the rows that a reader wants; return what is wrong with the next."""
+    found, wrong = check_step(buffer, table, base_offset, cursor)
     row: Any = np.int64(0)
     while row < found and table[LAST_OFFSET, row] < range_start:
         row += 1
     rows = found
     while rows > row + 1 and table[LAST_OFFSET, rows - 2] >= range_end - 1:
         rows -= 1
+    if found > 0 and cursor[BEFORE] >= range_end - 1:
+        row, rows = np.int64(0), 0
+    cursor[OVER] = found > rows
     fill_hidden(table, row, rows, producers, firsts, markers, hidden)
     cursor[ROW], cursor[READY], cursor[ROWS] = row, row, rows
-    return is_odd
+    return wrong
 
 
 @inlined
@@ -114,11 +119,15 @@ def read_rows(
             cursor[ROW] = stopped
             if status == PIECE_FULL or state[HEADERS]:
                 return FULL
-        if cursor[LAST] >= range_end - 1:
+        if cursor[OVER]:
             return ENDED
         if cursor[FROM] > pause:
             return PAUSED
-        if _walk_step(buffer, table, hidden, producers, firsts, markers, base_offset, range_start, range_end, cursor):
-            return ODD
-        if cursor[ROWS] == 0 and not read_step(pread, descriptor, end, buffer, cursor):
-            return ENDED if is_at_end(end, cursor) else ODD
+        wrong = _walk_step(
+            buffer, table, hidden, producers, firsts, markers, base_offset, range_start, range_end, cursor
+        )
+        is_behind = cursor[BEFORE] >= range_end - 1
+        if wrong:
+            return ENDED if is_behind and wrong == DAMAGED else ODD
+        if cursor[ROWS] == 0 and not cursor[OVER] and not read_step(pread, descriptor, end, buffer, cursor):
+            return ENDED if is_behind or is_at_end(end, cursor) else ODD

@@ -55,11 +55,19 @@ READS = {
 }
 
 
+def spares(path, read):
+    """Whether one of three reads leaves few pages: a busy kernel may keep some that it was told to drop."""
+    for _ in range(3):
+        left = evict(path)
+        read()
+        if pages_of(path) <= left + FEW:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_pages_that_only_this_read_brought_in_go(path, read):
-    left = evict(path)
-    read(kseg.open_log(path, drop_page_cache=True))
-    assert pages_of(path) <= left + FEW
+    assert spares(path, lambda: read(kseg.open_log(path, drop_page_cache=True)))
 
 
 def test_pages_that_were_there_stay(path):
@@ -70,10 +78,12 @@ def test_pages_that_were_there_stay(path):
     assert pages_of(path) >= 0.9 * cached  # the kernel may have needed some
 
 
-def test_a_source_that_limits_its_rate_spares_them_too(path):
-    left = evict(path)
-    for limit, spared in (("1g", True), (None, False)):
-        options = {} if limit is None else {"maxReadBytesPerSecond": limit}
+@pytest.mark.parametrize("limit", ["1g", None])
+def test_a_source_that_limits_its_rate_spares_them_too(path, limit):
+    options = {} if limit is None else {"maxReadBytesPerSecond": limit}
+
+    def read():
         (log,) = select_logs([path], parse_source_options(options))
         READS["rows"](log)
-        assert (pages_of(path) <= left + FEW) is spared
+
+    assert spares(path, read) is (limit is not None)

@@ -13,7 +13,7 @@ from kseg.errors import FormatError
 from kseg.format import straight
 from kseg.format.arrow import RecordDecoder
 from kseg.log.walk import BatchWalker
-from kseg.native import straight as native
+from kseg.native.header_reads import STEP_BYTES
 from tests.builders import LogBuilder, sample
 from tests.reference.record import Record
 from tests.scale import counts
@@ -163,7 +163,7 @@ def test_small_batches_of_many_steps_are_read_by_the_kernel(tmp_path, monkeypatc
     for _ in range(3000):
         builder.batch(builder.make(3, content=lambda offset: (b"%d" % offset, b"v" * 80, ())))
     path = builder.write()
-    assert sum(file.stat().st_size for file in path.glob("*.log")) > 3 * native.STEP_BYTES
+    assert sum(file.stat().st_size for file in path.glob("*.log")) > 3 * STEP_BYTES
     monkeypatch.setattr(RecordDecoder, "decode", lambda *args: pytest.fail("left to the walk"))
     rows, problem = read(path)
     assert not problem
