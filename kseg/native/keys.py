@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import JIT_ENABLED, inlined, kernel
-from kseg.native.codecs import fill_payloads
 from kseg.native.hash import siphash128
 from kseg.native.legacy import key_and_value
 from kseg.native.memory import load_i32, load_i64, load_u8, wrap_i64
@@ -25,7 +24,7 @@ from kseg.native.records import (
     legacy_base,
     read_record,
 )
-from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows
+from kseg.native.steps import FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows, unpack_rows
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -201,10 +200,7 @@ def _scan_entries(
             row = cursor[ROW]
             if row == cursor[READY]:
                 stop = end_of_group(table, row, cursor[ROWS])
-                cursor[READY], _ = fill_payloads(
-                    buffer, cursor[FROM], table, row, stop, hidden, arena, limit, functions, starts, ends
-                )
-                if cursor[READY] == row:
+                if not unpack_rows(buffer, table, stop, hidden, arena, limit, functions, starts, ends, cursor):
                     return ODD
             room = np.int64(entries.shape[0]) - cursor[FILLED]
             stop = _end_of_room(table, row, cursor[READY], hidden, starts, ends, room)

@@ -30,12 +30,11 @@ from kseg.native.cleaning import (
     room_for,
     write_empty,
 )
-from kseg.native.codecs import fill_payloads
 from kseg.native.compress import pack_payload
 from kseg.native.encode import write_header
 from kseg.native.record_copies import LONG_TIME, copy_range, lead_of, write_retimed
 from kseg.native.records import read_record
-from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows
+from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows, unpack_rows
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -204,10 +203,7 @@ def sift_file(
             row = cursor[ROW]
             if row == cursor[READY]:
                 stop = end_of_group(table, row, cursor[ROWS])
-                cursor[READY], _ = fill_payloads(
-                    buffer, cursor[FROM], table, row, stop, skip, arena, limit, unpackers, starts, ends
-                )
-                if cursor[READY] == row:
+                if not unpack_rows(buffer, table, stop, skip, arena, limit, unpackers, starts, ends, cursor):
                     return ODD
             ready = cursor[READY]
             if not _has_room(table, row, ready, skip, starts, ends, scratch, out, written, cursor):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined
+from kseg.native.codecs import fill_payloads
 from kseg.native.header_reads import STEP_BYTES, call_pread, move_to_front
 from kseg.native.headers import fill_checked, find_disorder
 from kseg.native.memory import load_i32
@@ -128,3 +129,15 @@ def end_of_group(table: Any, row: int, rows: int) -> int:
             compressed += table[SIZE, row]
         row += 1
     return row
+
+
+@inlined
+def unpack_rows(
+    buffer: Any, table: Any, stop: int, skip: Any, arena: Any, limit: int, functions: Any, starts: Any, ends: Any,
+    cursor: Any,
+) -> bool:  # fmt: skip
+    """Decompress the rows from ROW to `stop`, or as many as fit the arena; say whether any are ready."""
+    cursor[READY], _ = fill_payloads(
+        buffer, cursor[FROM], table, cursor[ROW], stop, skip, arena, limit, functions, starts, ends
+    )
+    return bool(cursor[READY] > cursor[ROW])

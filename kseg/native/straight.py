@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined, kernel
-from kseg.native.codecs import fill_payloads
 from kseg.native.records import HEADERS, PIECE_FULL
 from kseg.native.rows import FILLED, STATE, fill_rows, stamp_type
 from kseg.native.steps import (
@@ -26,6 +25,7 @@ from kseg.native.steps import (
     end_of_group,
     is_at_end,
     read_step,
+    unpack_rows,
 )
 from kseg.native.table import LAST_OFFSET
 from kseg.native.visibility import fill_hidden
@@ -78,10 +78,9 @@ def read_rows(
 
     Returns ODD, FULL, ENDED, PAUSED where `most` bytes were read, or the negative status of `rows.fill_rows` for a
     batch whose records are broken; ROW of the cursor is then that batch, and what came before it is in the outputs.
-    Buffer, table, arena and the ranges in `starts` and
-    `ends` stay as they are from call to call; aborted transactions are given as to `visibility.fill_hidden`, outputs
-    and state as to `rows.fill_rows`. The call ends behind records with headers, if those are wanted: their bytes are
-    still there then.
+    Buffer, table, arena and the ranges in `starts` and `ends` stay as they are from call to call; aborted transactions
+    are given as to `visibility.fill_hidden`, outputs and state as to `rows.fill_rows`. The call ends behind records
+    with headers, if those are wanted: their bytes are still there then.
     """
     pause = cursor[FROM] + most
     while True:
@@ -93,12 +92,8 @@ def read_rows(
                 stop = _end_of_group(table, row, cursor[ROWS], hidden, cursor[STAMPS])
                 if stop == row:
                     return FULL
-                ready, _ = fill_payloads(
-                    buffer, cursor[FROM], table, row, stop, hidden, arena, limit, functions, starts, ends
-                )
-                if ready == row:
+                if not unpack_rows(buffer, table, stop, hidden, arena, limit, functions, starts, ends, cursor):
                     return ODD
-                cursor[READY] = ready
             for i in range(STATE):
                 saved[i] = state[i]
             stopped, status = fill_rows(
