@@ -262,7 +262,7 @@ class LocalStore:
 
     def join(self, path: str, *names: str) -> str:
         """See Store."""
-        return os.path.join(path, *names)  # noqa: PTH118  (of the calls that open a log, half were Path's)
+        return os.path.join(path, *filter(None, names))  # noqa: PTH118  (of the calls to open a log, half were Path's)
 
 
 def check_remote(uri: str) -> str:

@@ -189,3 +189,10 @@ def test_no_rate_never_waits():
     RateLimiter(None, sleep=lambda seconds: pytest.fail("slept")).take(1 << 40)
     with pytest.raises(OptionError):
         RateLimiter(0)
+
+
+def test_a_key_that_ends_with_a_slash_names_what_is_before_it(tmp_path):
+    (tmp_path / "topic").mkdir()
+    path = LocalStore().join(str(tmp_path), "topic", "")
+    assert path == str(tmp_path / "topic")
+    assert LocalStore().stat(path).name == "topic"

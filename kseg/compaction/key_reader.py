@@ -76,8 +76,7 @@ class KeyReader:
             put: Takes what was collected, where there is no room for more.
         """
         decoder, room = self._decoder, self._decoder.steps
-        if len(self._entries) < ROOM_ENTRIES:
-            self._entries = np.empty((ROOM_ENTRIES, 3), np.int64)
+        self._make_room(ROOM_ENTRIES)
         cursor = span.new_cursor(keys.CURSOR)
         cursor[keys.SCANNED] = -1
         status = steps.GOT
