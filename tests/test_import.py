@@ -57,3 +57,27 @@ def test_a_second_process_takes_kernels_from_the_cache_even_when_it_cannot_write
 def test_a_cache_folder_that_cannot_be_made_is_no_error(tmp_path):
     (tmp_path / "file").touch()
     assert run(CALLS, KSEG_CACHE_DIR=str(tmp_path / "file")) == [[CRC32C], 0]
+
+
+@needs_jit
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "zeros", "flipped"])
+def test_a_cache_file_that_a_crash_has_torn_is_made_anew(kind, damage, tmp_path):
+    assert run(CALLS, KSEG_CACHE_DIR=str(tmp_path)) == [[CRC32C], 0]
+    for file in tmp_path.rglob(f"*.{kind}"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        torn = {"empty": b"", "cut": data[:100], "zeros": bytes(len(data)), "flipped": data}
+        file.write_bytes(torn[damage])
+    assert run(CALLS, KSEG_CACHE_DIR=str(tmp_path)) == [[CRC32C], 0]
+    assert run(CALLS, KSEG_CACHE_DIR=str(tmp_path)) == [[CRC32C], 1]
+
+
+@needs_jit
+def test_without_a_home_folder_kernels_are_compiled_and_not_cached(monkeypatch):
+    monkeypatch.delenv("KSEG_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    homeless = "import os, pathlib\n" + "def nowhere(): raise RuntimeError('no home')\n"
+    homeless += "pathlib.Path.home = staticmethod(nowhere)\n"
+    assert run(homeless + CALLS) == [[CRC32C], 0]
+    assert run(homeless + CALLS) == [[CRC32C], 0]

@@ -28,7 +28,8 @@ from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_ro
 MAX_BATCH_BYTES = 128 << 20
 ARENA_BYTES = 2 << 20  # memory of a record batch that was let go is then still in the CPU's cache
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
-KEPT_SLICES = 64
+KEPT_TEMPLATES = 64
+_RECORD_COLUMNS = frozenset({"key", "value", "offset", "timestamp"})
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -56,7 +57,8 @@ class RecordDecoder:
         self._kinds: dict[str, pa.DataType] = {field.name: field.type for field in schema}
         self._of_topic: dict[str, Any] = {"topic": topic, "partition": partition}
         self._constants: dict[tuple[str, Any], pa.Array] = {}
-        self._slices: dict[tuple[str, Any, int], pa.Array] = {}
+        self._templates: dict[tuple[int, int], list[pa.Array | None]] = {}
+        self._of_records = [(place, name) for place, name in enumerate(schema.names) if name in _RECORD_COLUMNS]
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
         self._arena = pooled(min(arena_bytes, max_batch_bytes))
@@ -159,8 +161,29 @@ class RecordDecoder:
     def _assemble(
         self, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int
     ) -> pa.RecordBatch:
-        arrays = [self._column(name, columns, payloads, rows, state, stamps) for name in self._kinds]
+        count = int(state[FILLED])
+        arrays = self._template(count, stamps).copy()
+        for place, name in self._of_records:
+            arrays[place] = columns.array(name, state)
+        for place, name in enumerate(self._kinds):
+            if arrays[place] is None:
+                arrays[place] = self._column(name, columns, payloads, rows, state)
+            elif name == "headers" and state[records.HEADERS]:
+                arrays[place] = columns.headers(payloads, state)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _template(self, count: int, stamps: int) -> list[pa.Array | None]:
+        """A record batch of so many rows, with the columns that are the same in every row; None for the others."""
+        found = self._templates.get((count, stamps))
+        if found is None:
+            if len(self._templates) >= KEPT_TEMPLATES:
+                self._templates.clear()
+            same = {**self._of_topic, "headers": None}
+            if stamps != MIXED_TYPES:
+                same["timestampType"] = stamps
+            found = [self._constant(name, count, same[name]) if name in same else None for name in self._kinds]
+            self._templates[count, stamps] = found
+        return found
 
     def _key_room(self, count: int, room: int) -> int:
         """Bytes for so many keys, as long as those before; where that is too little, the piece ends earlier.
@@ -191,36 +214,22 @@ class RecordDecoder:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _constant(self, name: str, count: int, value: Any = None) -> pa.Array:
-        """A column that is the same in every row: made once for the largest batch, and sliced once for each length."""
-        found = self._slices.get((name, value, count))
-        if found is None:
-            made = self._constants.get((name, value))
-            if made is None or len(made) < count:
-                kind = self._kinds[name]
-                made = self._constants[name, value] = _repeated(value, kind, 2 * count)
-            if len(self._slices) >= KEPT_SLICES:
-                self._slices.clear()
-            found = self._slices[name, value, count] = made.slice(0, count)
-        return found
+    def _constant(self, name: str, count: int, value: Any) -> pa.Array:
+        """A column that is the same in every row: made once for the largest batch."""
+        made = self._constants.get((name, value))
+        if made is None or len(made) < count:
+            made = self._constants[name, value] = _repeated(value, self._kinds[name], 2 * count)
+        return made.slice(0, count)
 
     def _column(
-        self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int
+        self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64]
     ) -> pa.Array:
-        count = int(state[FILLED])
-        if name in ("key", "value", "offset", "timestamp"):
-            return columns.array(name, state)
-        if name in self._of_topic:
-            return self._constant(name, count, self._of_topic[name])
-        if name == "headers":
-            return columns.headers(payloads, state) if state[records.HEADERS] else self._constant(name, count)
-        if name == "timestampType" and stamps != MIXED_TYPES:
-            return self._constant(name, count, stamps)
+        """A column that batches tell."""
         table, kept = payloads.table[:, rows.start : rows.stop], payloads.kept[rows.start : rows.stop]
         if name == "timestampType":
             values = _timestamp_types(table).repeat(kept)
         elif name == "sequence":
-            values = _sequences(table, kept, columns.offsets[:count])
+            values = _sequences(table, kept, columns.offsets[: int(state[FILLED])])
         else:
             values = table[_BATCH_COLUMNS[name]].repeat(kept)
         return fixed_column(values, self._kinds[name])

@@ -33,7 +33,7 @@ from kseg.native.compress import (
     pack_payload,
     packed_bound,
 )
-from kseg.native.deflate import DECOMPRESSOR, INFLATE
+from kseg.native.deflate import DECOMPRESSOR, FLAGS_AT, HEADER_CHECKSUM, INFLATE
 from kseg.native.memory import as_array
 from kseg.native.snappy import BAD_BLOCK, NO_ROOM
 from kseg.native.table import SIZE, Bytes, Table
@@ -64,9 +64,11 @@ def _deliver(result: bytes, target: int, capacity: int) -> int:
 
 def _gunzip(source: int, target: int, size: int, capacity: int) -> int:
     """All members of a gzip stream; what follows the last one is ignored, as Java's GZIPInputStream ignores it."""
-    data = ctypes.string_at(source, size)
+    data = bytearray(ctypes.string_at(source, size))
     at = written = 0
     while True:
+        if at + FLAGS_AT < size and not data[at + FLAGS_AT] & HEADER_CHECKSUM:
+            data[at + FLAGS_AT] &= 0x1F  # bits without a meaning, which zlib refuses and Java does not look at
         member = zlib.decompressobj(31)
         step = 1024  # doubled, so that the bytes behind a member, which zlib hands back, are few for small members
         while not member.eof:

@@ -103,11 +103,21 @@ def _offsets(batch: pa.RecordBatch, first_offset: int) -> NDArray[np.int64]:
     return offsets
 
 
+def _check_fraction(column: pa.Array) -> None:
+    """Refuse a time before 1970 that would be cut to -1 ms, which means that there is none."""
+    fraction = {"us": 1000, "ns": 1_000_000}.get(column.type.unit)
+    if fraction is not None:
+        least = pc.min(column.view(pa.int64())).as_py()
+        if least is not None and least < 0 and least != -fraction:
+            raise OptionError(f"column 'timestamp' has the negative value {least} {column.type.unit}; Kafka refuses it")
+
+
 def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
     if "timestamp" not in batch.schema.names or pa.types.is_null(batch.schema.field("timestamp").type):
         return np.full(batch.num_rows, now_ms, np.int64)
     column = batch.column("timestamp")
     if pa.types.is_timestamp(column.type):
+        _check_fraction(column)
         exact = column.type.unit == "s"  # finer units are cut to milliseconds
         column = _cast(column, pa.timestamp("ms", column.type.tz), "timestamp", safe=exact)
     elif not pa.types.is_integer(column.type):

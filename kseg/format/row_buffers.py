@@ -169,7 +169,8 @@ def fixed_column(values: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
 
 def _trimmed(buffer: pa.Buffer, size: int) -> pa.Buffer:
     """Cut a buffer to what was used; memory goes back where that is most of it, since it may cost a copy."""
-    buffer.resize(size, shrink_to_fit=2 * size < buffer.size)
+    if size != buffer.size:
+        buffer.resize(size, shrink_to_fit=2 * size < buffer.size)
     return buffer
 
 

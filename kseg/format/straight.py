@@ -17,6 +17,7 @@ from kseg.native import records, steps, straight
 from kseg.native import table as t
 from kseg.native.header_reads import pread_address
 from kseg.native.memory import pooled
+from kseg.native.plain_batches import STAMPS
 from kseg.native.rows import FILLED, NEXT_RECORD, STATE
 
 COLUMNS: Final = frozenset({"key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"})
@@ -28,7 +29,9 @@ LEAST_PIECE_BYTES: Final = 4 << 10
 FIRST_ROWS: Final = 1 << 14
 MAX_ROWS: Final = 1 << 18
 FIRST_KEY_BYTES: Final = 64.0
-MORE: Final = 1.125  # room beyond what the record batch before has needed
+MORE: Final = 1.125  # room for keys beyond what the record batch before has needed
+LEAST_SHARE: Final = 0.85  # less of it, and the next record batch gets more rows
+FULL_SHARE: Final = 0.95  # of the room for values that is used where a record batch ends by its number of rows
 
 _GOES_ON: Final = (steps.FULL, straight.PAUSED)
 
@@ -100,7 +103,7 @@ class StraightReader:
             self._has_headers = self._has_headers or bool(state[records.HEADERS])
             if filled:
                 self._learn(state, is_full=status == steps.FULL, had=columns.count)
-                yield self._assemble(columns, payloads, state, int(cursor[straight.STAMPS]))
+                yield self._assemble(columns, payloads, state, int(cursor[STAMPS]))
             columns = None
             if status < 0:
                 raise record_error(payloads.table, int(cursor[steps.ROW]), status)
@@ -117,13 +120,17 @@ class StraightReader:
         return RowBuffers(self._kinds, rows, key=int(self._key_bytes * rows * MORE) + 1024, value=room)
 
     def _learn(self, state: Numbers, *, is_full: bool, had: int) -> None:
-        """Foresee what the next record batch needs."""
-        filled = int(state[FILLED])
+        """Foresee what the next record batch needs.
+
+        As many rows as will nearly fill the room for values, the same number each time where values have about the same
+        size: columns that are the same in every row are then made once.
+        """
+        filled, value_bytes = int(state[FILLED]), int(state[records.VALUE_BYTES])
         self._key_bytes = float(state[records.KEY_BYTES] / filled)
-        if filled == had:
-            self._rows = min(2 * had, MAX_ROWS)
-        elif is_full:
-            self._rows = min(int(filled * MORE) + 64, MAX_ROWS)
+        is_short = filled == had and value_bytes < LEAST_SHARE * self._piece_bytes
+        if is_short or (is_full and filled < had):
+            fitting = FULL_SHARE * self._piece_bytes * filled / max(value_bytes, 1)
+            self._rows = min(max(int(fitting), 1), 2 * had, MAX_ROWS)
 
 
 def _new_payloads(max_batch_bytes: int) -> Payloads:

@@ -1,9 +1,9 @@
 """The one place that knows numba's flags, the kernel cache, and the switch that turns the JIT off.
 
 Kernels compile on first use and are cached on disk. numba's own cache refuses a folder that it cannot write to,
-raises when a save fails, and does not notice that a *called* kernel in another file changed; `_KernelCache` mends the
-three: a read-only folder that someone filled is used, a failed save is passed over, and the stamp covers every file
-of this package.
+raises when a save fails or a file is torn, and does not notice that a *called* kernel in another file changed;
+`_KernelCache` mends the four: a read-only folder that someone filled is used, a failed save is passed over, a file that
+a crash has cut is made anew, and the stamp covers every file of this package.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import contextlib
 import functools
 import hashlib
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.core.codegen import get_host_cpu_features
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -35,15 +36,21 @@ def target_features() -> frozenset[str]:
     return frozenset(name[1:] for name in listed.split(",") if name.startswith("+"))
 
 
-def cache_dir() -> Path:
-    """Folder of compiled kernels: KSEG_CACHE_DIR, else NUMBA_CACHE_DIR, else the user's cache folder."""
+def cache_dir() -> Path | None:
+    """Folder of compiled kernels: KSEG_CACHE_DIR, else NUMBA_CACHE_DIR, else the user's cache folder.
+
+    None where the user has no home, as in containers that run under any number.
+    """
     chosen = os.environ.get("KSEG_CACHE_DIR")
     if chosen:
         return Path(chosen) / "kernels"
     if numba.config.CACHE_DIR:
         return Path(numba.config.CACHE_DIR) / "kseg"
     user = os.environ.get("XDG_CACHE_HOME")
-    return (Path(user) if user else Path("~/.cache").expanduser()) / "kseg" / "kernels"
+    try:
+        return (Path(user) if user else Path.home() / ".cache") / "kseg" / "kernels"
+    except RuntimeError:
+        return None
 
 
 @functools.cache
@@ -59,7 +66,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
         self._line = py_func.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
-        return str(cache_dir() / _source_stamp()[:16])
+        return str((cache_dir() or Path()) / _source_stamp()[:16])
 
     def get_source_stamp(self) -> str:
         return _source_stamp()
@@ -76,8 +83,49 @@ class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
 
+class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """numba's files, each with a digest in front: one that a crash has cut, or zeros in it, counts as missing."""
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            version, stamp, overloads = _read_sealed(self._index_path)
+        except (FileNotFoundError, _TornError):
+            return {}
+        return overloads if (version, stamp) == (self._version, self._source_stamp) else {}
+
+    def _save_index(self, overloads: dict[Any, str]) -> None:
+        self._write_sealed(self._index_path, (self._version, self._source_stamp, overloads))
+
+    def _load_data(self, name: str) -> Any:
+        return _read_sealed(self._data_path(name))
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._write_sealed(self._data_path(name), data)
+
+    def _write_sealed(self, path: str, content: Any) -> None:
+        data = self._dump(content)
+        with self._open_for_write(path) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+
+
+class _TornError(OSError):  # numba takes that for a file that is missing
+    pass
+
+
+def _read_sealed(path: str) -> Any:
+    content = Path(path).read_bytes()
+    digest, data = content[: hashlib.sha256().digest_size], content[hashlib.sha256().digest_size :]
+    if hashlib.sha256(data).digest() != digest:
+        raise _TornError(path)
+    return pickle.loads(data)
+
+
 class _KernelCache(FunctionCache):  # type: ignore[misc]
     _impl_class = _CacheImpl
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        super().__init__(py_func)
+        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, _source_stamp())
 
     @contextlib.contextmanager
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:
@@ -95,7 +143,8 @@ def kernel(function: Kernel) -> Kernel:
     if not JIT_ENABLED:
         return function
     compiled = numba.njit(**_FLAGS)(function)
-    compiled._cache = _KernelCache(function)
+    if cache_dir() is not None:
+        compiled._cache = _KernelCache(function)
     return compiled  # type: ignore[no-any-return]
 
 

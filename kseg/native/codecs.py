@@ -196,9 +196,10 @@ def unframe_snappy(data: Any, start: int, end: int, out: Any, at: int, limit: in
 
 
 @inlined
-def _decompress(
+def decompress(
     codec: int, magic: int, data: Any, start: int, end: int, out: Any, at: int, limit: Any, functions: Any
 ) -> Any:
+    """Decompress a payload of one of the four codecs to `out[at:limit]`; return where it ends, or a negative code."""
     if codec == LZ4:
         return unframe_lz4(data, start, end, magic > 0, out, at, limit, functions[LZ4])
     if codec == SNAPPY:
@@ -251,7 +252,7 @@ def fill_payloads(
             if start < 0:
                 return row, BAD_WRAPPER
         room: Any = min(np.int64(arena.shape[0]), filled + limit)
-        got = _decompress(codec, magic, data, start, end, arena, filled, room, functions)
+        got = decompress(codec, magic, data, start, end, arena, filled, room, functions)
         if got == NO_ROOM:
             return row, ARENA_FULL
         if got < 0:

@@ -141,7 +141,7 @@ def _append(
 
 
 @inlined
-def _fill_plain(
+def fill_plain(
     source: Any, at: int, end: int, i: int, count: int, base: Any, span: Any, scale: Any, out: Any, place: Any,
     state: Any,
 ) -> tuple[int, int, Any]:  # fmt: skip
@@ -184,7 +184,7 @@ def _fill_v2(
     i = state[NEXT_RECORD]
     while i < count:
         if end + SLACK <= source.shape[0]:
-            i, at, place = _fill_plain(source, at, end, i, count, base, span, scale, out, place, state)
+            i, at, place = fill_plain(source, at, end, i, count, base, span, scale, out, place, state)
             if i == count:
                 break
         following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, first, headers = (

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from kseg.native._jit import inlined, kernel
+from kseg.native.plain_batches import STAMPS, fill_plain_batches
 from kseg.native.records import HEADERS, PIECE_FULL
 from kseg.native.rows import FILLED, STATE, fill_rows, stamp_type
 from kseg.native.steps import (
@@ -30,7 +31,6 @@ from kseg.native.steps import (
 from kseg.native.table import LAST_OFFSET
 from kseg.native.visibility import fill_hidden
 
-STAMPS: Final = STEP_CURSOR  # entry of the cursor: timestamp type of all records in the outputs
 CURSOR: Final = STEP_CURSOR + 1
 
 PAUSED: Final = 4  # so many bytes were read, whatever came of them
@@ -82,6 +82,8 @@ def read_rows(
     are given as to `visibility.fill_hidden`, outputs and state as to `rows.fill_rows`. The call ends behind records
     with headers, if those are wanted: their bytes are still there then.
     """
+    key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
+    out = (rows, offsets, timestamps, key, value, places)
     pause = cursor[FROM] + most
     while True:
         while cursor[ROW] < cursor[ROWS]:
@@ -118,6 +120,11 @@ def read_rows(
             return ENDED
         if cursor[FROM] > pause:
             return PAUSED
+        if fill_plain_batches(
+            buffer, producers, base_offset, arena, limit, functions, (range_start, range_end), (unit, largest), out,
+            cursor, state,
+        ):  # fmt: skip
+            return FULL
         wrong = _walk_step(
             buffer, table, hidden, producers, firsts, markers, base_offset, range_start, range_end, cursor
         )

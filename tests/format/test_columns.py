@@ -209,3 +209,10 @@ def test_a_column_that_is_there_twice_is_refused():
 def test_a_timestamp_column_of_nulls_is_as_good_as_none():
     batch = pa.record_batch({"timestamp": pa.nulls(2)})
     assert encoder_input(batch, first_offset=0, now_ms=77).columns[records.TIMESTAMP].tolist() == [77, 77]
+
+
+@pytest.mark.parametrize(("value", "unit"), [(-1001, "us"), (-1, "us"), (-1_999_999, "ns")])
+def test_a_time_just_before_1970_does_not_become_none(value, unit):
+    batch = pa.record_batch({"value": [b"v"], "timestamp": pa.array([value], pa.timestamp(unit))})
+    with pytest.raises(OptionError, match="negative value"):
+        encode_batches(batch, first_offset=0, options=BatchOptions(), now_ms=0)

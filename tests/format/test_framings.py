@@ -58,6 +58,7 @@ ACCEPTED = {
     "gzip with a comment": (codecs.GZIP, member(PLAIN, 0x10, b"words\x00")),
     "gzip with an extra field": (codecs.GZIP, member(PLAIN, 0x04, b"\x03\x00abc")),
     "gzip with a checksum of its header": (codecs.GZIP, with_header_checksum(PLAIN)),
+    "gzip with flags that mean nothing": (codecs.GZIP, member(FIRST, 0xE0) + member(SECOND, 0x28, b"name\x00")),
     "gzip stored": (codecs.GZIP, stored(PLAIN)),
     "gzip level 1": (codecs.GZIP, codecs.gzip_compress(PLAIN, 1)),
     "gzip of two members": (codecs.GZIP, codecs.gzip_compress(FIRST) + codecs.gzip_compress(SECOND)),

@@ -40,11 +40,12 @@ def gzip_decompress(data: bytes, limit: int = LIMIT) -> bytes:
     out = bytearray()
     rest = data
     while rest is data or rest[:3] == b"\x1f\x8b\x08":
-        if len(rest) > 3 and rest[3] & 0xE0:
-            raise GreyError("gzip: reserved flags, which Java does not look at")
+        if len(rest) > 3 and rest[3] & 0x02 and rest[3] & 0xE0:
+            raise GreyError("gzip: reserved flags, which Java does not look at, under a checksum of the header")
+        plain = rest[:3] + bytes([rest[3] & 0x1F]) + rest[4:] if len(rest) > 3 else rest
         member = zlib.decompressobj(31)
         try:
-            out += member.decompress(rest, limit + 1 - len(out))
+            out += member.decompress(plain, limit + 1 - len(out))
         except zlib.error as error:
             raise RejectedError(f"gzip: {error}") from error
         if len(out) > limit:
