@@ -242,7 +242,8 @@ def _check_combinations(given: Mapping[str, str], *, streaming: bool) -> None:
 
 
 def _per_trigger(given: Mapping[str, str]) -> tuple[int | None, int | None, int]:
-    most, least = _int(given, "maxOffsetsPerTrigger"), _int(given, "minOffsetsPerTrigger", least=0)
+    # 0 is a limit too, as in Spark's Kafka source: such a query waits
+    most, least = _int(given, "maxOffsetsPerTrigger", least=0), _int(given, "minOffsetsPerTrigger", least=0)
     if most is not None and least is not None and least > most:
         raise OptionError(f"option minOffsetsPerTrigger is {least}; it must not be above maxOffsetsPerTrigger, {most}")
     delay = given.get("maxTriggerDelay")
@@ -286,4 +287,6 @@ def _notes(given: Mapping[str, str], ignored: list[str], *, streaming: bool) -> 
     unused = [] if streaming else [name for name in STREAM_ONLY if name in given]
     if unused:
         notes.append(f"these options are for streaming queries and are ignored: {', '.join(unused)}")
+    if streaming and _int(given, "maxOffsetsPerTrigger", least=0) == 0:
+        notes.append("option maxOffsetsPerTrigger is 0: the query reads nothing")
     return tuple(notes)

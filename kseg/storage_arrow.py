@@ -31,6 +31,7 @@ _FINAL: Final = (
     *(FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError),
     *(ValueError, TypeError, NotImplementedError, ImportError),
 )
+_MISSING_LIBRARY: Final = re.compile(r"Unable to load lib\w+")
 _SECRET: Final = re.compile(r"\b(sig|signature|token|secret|password|key)=[^&\s'\"]+", re.IGNORECASE)
 
 
@@ -244,6 +245,9 @@ def open_arrow_store(uri: str, scheme: str) -> tuple[ArrowStore, str]:
     except pa.ArrowNotImplementedError:
         pass  # this build of pyarrow lacks the store; fsspec may have it
     except OSError as error:
+        if (missing := _MISSING_LIBRARY.match(str(error))) is not None:  # and then every place it was looked for
+            hint = "pyarrow reaches hdfs:// by Hadoop's libraries: set JAVA_HOME, HADOOP_HOME and CLASSPATH"
+            raise OptionError(f"{uri}: {missing[0]}", hint=hint) from error
         raise storage_error(error, uri) from error
     return _open_fsspec_store(uri, scheme)
 
@@ -274,9 +278,11 @@ def _open_fsspec_store(uri: str, scheme: str) -> tuple[ArrowStore, str]:
         raise OptionError(f"{uri}: pyarrow does not know {scheme}://", hint=f"pip install {package}") from None
     try:
         filesystem, path = url_to_fs(uri)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # a TypeError: the client needs more than a URI
         raise OptionError(f"{uri}: {error}") from error
     except ImportError as error:
         hint = f"pip install {_PACKAGES[scheme]}" if scheme in _PACKAGES else None
         raise OptionError(f"{uri}: {scheme}:// needs a package: {error}", hint=hint) from error
+    except OSError as error:  # some clients connect as soon as they are made
+        raise storage_error(error, uri) from error
     return ArrowStore(pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), filesystem), path

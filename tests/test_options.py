@@ -67,6 +67,7 @@ PASSING = [
         {"min_offsets_per_trigger": 0, "max_offsets_per_trigger": 10, "max_trigger_delay_ms": 90_000},
     ),
     ({"maxOffsetsPerTrigger": "10"}, BATCH, {"max_offsets_per_trigger": None}),
+    ({"maxOffsetsPerTrigger": "0"}, STREAM, {"max_offsets_per_trigger": 0}),
     ({"kafka.isolation.level": "read_committed"}, BATCH, {"isolation": "read_committed"}),
     ({"columns": "offset, key"}, BATCH, {"columns": ("offset", "key")}),
     ({"corrupt": "skip", "view": "Batches"}, BATCH, {"corrupt": "skip", "view": "batches"}),
@@ -140,6 +141,7 @@ REFUSED = [
     ({"minPartitions": "2147483648"}, BATCH, "to 2147483647"),
     ({"minPartitions": "1_0"}, BATCH, "option minPartitions"),
     ({"maxRecordsPerPartition": "-1"}, BATCH, "option maxRecordsPerPartition"),
+    ({"maxOffsetsPerTrigger": "-1"}, STREAM, "option maxOffsetsPerTrigger is '-1'; it must be a whole number from 0"),
     ({"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}, BATCH, "must not be above maxOffsetsPerTrigger, 10"),
     ({"maxTriggerDelay": "soon"}, STREAM, "option maxTriggerDelay is 'soon'; it must be a time span"),
     ({"kafka.isolation.level": "serializable"}, BATCH, "valid values are read_uncommitted, read_committed"),
@@ -203,6 +205,8 @@ def test_what_is_ignored_is_said_in_one_sentence_each():
         "these options are for streaming queries and are ignored: maxTriggerDelay",
     )
     assert parse_source_options({"subscribe": "a"}).notes == ()
+    waiting = parse_source_options({"maxOffsetsPerTrigger": "0"}, streaming=True)
+    assert waiting.notes == ("option maxOffsetsPerTrigger is 0: the query reads nothing",)
 
 
 @pytest.mark.parametrize(

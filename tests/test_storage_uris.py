@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -102,3 +103,26 @@ def test_a_store_that_nobody_knows():
 def test_what_an_fsspec_store_does_not_have_is_said_plainly():
     with pytest.raises(StorageError, match=r"^/nowhere/orders-0: no such file or directory$"):
         kseg.open_log("memory://nowhere/orders-0")
+
+
+def test_a_server_that_cannot_be_reached_is_named(monkeypatch):
+    """fsspec's client for ftp connects when it is made; the command line took its OSError for one of its own output."""
+
+    class _Ftp(MemoryFileSystem):
+        cachable = False
+
+        def __init__(self, **_):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "nowhere", _Ftp)
+    with pytest.raises(StorageError, match="nowhere://host/data: Name or service not known"):
+        kseg.open_log("nowhere://host/data")
+
+
+@pytest.mark.parametrize("uri", ["reference://some/data", "hdfs://name.invalid/data"])
+def test_a_client_that_cannot_be_made_is_told_in_one_short_line(uri, monkeypatch):
+    """pyarrow listed every place where it had looked for Java's library, and fsspec's TypeError came through."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises((OptionError, StorageError), match=uri) as caught:
+        kseg.open_log(uri)
+    assert len(str(caught.value)) < 400

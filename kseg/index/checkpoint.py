@@ -15,13 +15,14 @@ from kseg.errors import IndexFileError
 from kseg.types import TopicPartition
 
 VERSION: Final = 0
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})")  # Python refuses to convert thousands of digits
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 
 
 def _number(text: str, bits: int, line: int, path: str | None) -> int:
-    if _NUMBER.fullmatch(text) and -(2 ** (bits - 1)) <= (value := int(text)) < 2 ** (bits - 1):
+    match = _NUMBER.fullmatch(text)
+    if match and -(2 ** (bits - 1)) <= (value := int(match[1] + match[2])) < 2 ** (bits - 1):
         return value
     raise IndexFileError(f"line {line}: {text[:40]!r} is no number of {bits} bits", path=path)
 

@@ -20,7 +20,7 @@ from kseg.log.config import LogConfig
 from kseg.log.files import snapshot_offsets, stray_snapshots
 from kseg.log.names import MAX_OFFSET, FileKind, segment_file_name
 from kseg.log.writer_open import FoundLog
-from kseg.log.writer_producers import ProducerFields, check_range, producer_fields
+from kseg.log.writer_producers import ProducerFields, check_producer_epoch, check_range, producer_fields
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.native import table as t
@@ -73,6 +73,10 @@ class Appender:
             transactional=transactional,
             path=self.directory,
         )
+
+    def check_producer_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Check the epoch of a marker; see `writer_producers.check_producer_epoch`."""
+        check_producer_epoch(self._producers, producer_id, producer_epoch, self.directory)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

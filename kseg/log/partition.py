@@ -168,6 +168,8 @@ class Log:
 
     def _state_from(self, offset: int) -> ProducerState:
         """Producer state at the log's end that knows every transaction completed at `offset` or behind it."""
+        if self.start_offset == self.end_offset:  # a broker that starts believes no snapshot up to the log start
+            return ProducerState(self.end_offset)
         replay = functools.partial(replay_producers, snapshot_limit=offset)
         return self.relisting(lambda: replay(self.segments, snapshot_offsets(self._entries)))
 
@@ -210,17 +212,23 @@ class Log:
                     epochs = epochs.assign_batches(chunk.table, chunk.rows)
         return epochs
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+    def aborted_transactions(self, start: int, end: int, *, rebuilt_from: int | None = None) -> list[AbortedTxn]:
         """Aborted transactions that touch `[start, end)`, by marker.
 
         Those that the indexes list, and those that the replay has seen behind the newest snapshot: a live broker writes
         a marker to the log before the index, and makes the index file with the first.
+
+        Args:
+            rebuilt_from: Believe neither indexes nor snapshots from this offset on, but the batches.
         """
         start, end = _index("start", start), _index("end", end)
+        state = self._producer_state if rebuilt_from is None else self._state_from(rebuilt_from)
         listed = self.relisting(
             lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
         )
-        replayed = [t for t in self._producer_state.aborted if t.last_offset >= start and t.first_offset < end]
+        if rebuilt_from is not None:
+            listed = [txn for txn in listed if txn.last_offset < rebuilt_from]
+        replayed = [t for t in state.aborted if t.last_offset >= start and t.first_offset < end]
         return sorted({*listed, *replayed}, key=lambda txn: txn.last_offset)
 
     def offset_for_time(self, ts_ms: int) -> times.TimeMatch | None:

@@ -4,9 +4,11 @@ The new segments are there as complete, durable `.cleaned` files. Each phase is 
 which is stronger than Kafka, whose loader tolerates every state in between (`docs/file-format.md`, "Names"):
 
 1. `.cleaned` becomes `.swap`, from the highest base offset down: as long as a `.cleaned` file is left, a start-up drops
-   all of it and goes on with the old segments;
+   all of it and goes on with the old segments. One segment is durable before the next: of a disk that kept the lower
+   one's names and not the higher one's, a start-up would take the lower one alone for the whole;
 2. the old files become `.deleted`: from here on a start-up goes on with the new segments;
-3. `.swap` becomes the final name;
+3. `.swap` becomes the final name, from the lowest base offset up, and each log's is durable before the next name
+   changes: a start-up deletes whatever has a final name in the range of a `.log.swap`;
 4. what is `.deleted` is deleted, and so are the producer snapshots of segments that are no more.
 """
 
@@ -29,12 +31,14 @@ def replace_segments(directory: Path, new_bases: Iterable[int], old_bases: Itera
     durable.fsync_dir(directory)
     for base in reversed(new):
         _rename(directory, base, FileState.CLEANED, FileState.SWAP)
-    durable.fsync_dir(directory)
+        durable.fsync_dir(directory)
     for base in old:
         _rename(directory, base, FileState.LIVE, FileState.DELETED)
     durable.fsync_dir(directory)
     for base in new:
-        _rename(directory, base, FileState.SWAP, FileState.LIVE)
+        _rename(directory, base, FileState.SWAP, FileState.LIVE, SEGMENT_FILES[:1])
+        durable.fsync_dir(directory)
+        _rename(directory, base, FileState.SWAP, FileState.LIVE, SEGMENT_FILES[1:])
     durable.fsync_dir(directory)
     for base in old:
         for kind in SEGMENT_FILES:
@@ -44,8 +48,10 @@ def replace_segments(directory: Path, new_bases: Iterable[int], old_bases: Itera
     durable.fsync_dir(directory)
 
 
-def _rename(directory: Path, base: int, before: FileState, after: FileState) -> None:
-    for kind in SEGMENT_FILES:
+def _rename(
+    directory: Path, base: int, before: FileState, after: FileState, kinds: Iterable[FileKind] = SEGMENT_FILES
+) -> None:
+    for kind in kinds:
         source = directory / segment_file_name(base, kind, before)
         if source.exists():
             durable.rename(source, directory / segment_file_name(base, kind, after))

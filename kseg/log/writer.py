@@ -110,7 +110,8 @@ class LogWriter:
 
         Raises:
             OptionError: An option, a column or a value is wrong.
-            LogError: The rows contradict the log: an offset below its end, a producer outside its open transaction.
+            LogError: The rows contradict the log: an offset below its end, a producer outside its open transaction
+                or with an epoch below its last one.
             StorageError: Writing failed; the writer cannot be used any more.
         """
         appender = self._appender
@@ -151,9 +152,12 @@ class LogWriter:
 
         Args:
             timestamp_ms: Of the marker, by default now; a log with LogAppendTime gives it the time of this call.
+
+        Raises:
+            LogError: The producer's epoch is below its last one.
         """
         check_range("producer_id", producer_id, 63)
-        check_range("producer_epoch", producer_epoch, 15)
+        self._appender.check_producer_epoch(producer_id, producer_epoch)
         check_range("coordinator_epoch", coordinator_epoch, 31)
         if timestamp_ms is not None:
             check_range("timestamp_ms", timestamp_ms, 63)
@@ -178,9 +182,12 @@ class LogWriter:
         """Write batches of magic 2 as they are, with their own offsets, epochs and producers.
 
         Raises:
+            OptionError: It is something else.
             FormatError: The bytes are no whole, sound batches.
             LogError: Their offsets do not rise from the log's end on, or they contradict an open transaction.
         """
+        if not isinstance(encoded, EncodedBatches):
+            raise OptionError(f"append_batches takes EncodedBatches, got {type(encoded).__name__}")
         before = self.next_offset
         if not encoded.count:
             return OffsetRange(before, before)
@@ -214,9 +221,11 @@ def _now_ms(clock: Clock) -> int:
         OptionError: It is no clock.
     """
     try:
-        return int(clock() * 1000)
+        now_ms = int(clock() * 1000)
     except (TypeError, ValueError, OverflowError) as error:
         raise OptionError(f"clock must give seconds since the epoch, as time.time does: {error}") from None
+    check_range("the clock's time in ms", now_ms, 63)
+    return now_ms
 
 
 def _checked_config(config: LogConfig | None) -> LogConfig:

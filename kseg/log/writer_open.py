@@ -99,10 +99,10 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     aborted = producers.take_aborted()
     start = max(log_start, segments[0].base_offset)
     end = max(tail.next_offset, start)
-    newer = _newer_state(last, snapshots, tail)
-    return FoundLog(
-        start, end, segments, tail, aborted, newer or producers, tail.epochs.truncate_from_end(end), stored, snapshots
-    )
+    # a broker that starts believes no snapshot up to the log start
+    producers = ProducerState(end) if start == end else _newer_state(last, snapshots, tail) or producers
+    epochs = tail.epochs.truncate_from_end(end)
+    return FoundLog(start, end, segments, tail, aborted, producers, epochs, stored, snapshots)
 
 
 def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: int) -> ActiveSegment:

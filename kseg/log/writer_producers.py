@@ -9,6 +9,7 @@ import numpy as np
 
 from kseg.errors import LogError, OptionError
 from kseg.format.builder import MAX_COUNT
+from kseg.index.producer import ProducerEntry
 from kseg.log.producers import ProducerState
 from kseg.native import table as t
 
@@ -41,15 +42,14 @@ def producer_fields(
 
     Raises:
         OptionError: A number is out of its range.
-        LogError: The producer has an open transaction, and this is not part of it.
+        LogError: The producer has an open transaction, and this is not part of it, or its epoch is past.
     """
     if producer_id is None:
         if transactional or base_sequence is not None:
             raise OptionError("a transaction or a sequence needs a producer_id")
         return ProducerFields(producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False)
     check_range("producer_id", producer_id, 63)
-    check_range("producer_epoch", producer_epoch, 15)
-    known = state.find(producer_id)
+    known = check_producer_epoch(state, producer_id, producer_epoch, path)
     if known is not None and known.txn_first_offset >= 0 and not transactional:
         raise LogError(f"producer {producer_id} has an open transaction", path=str(path))
     if base_sequence is None:
@@ -62,6 +62,18 @@ def producer_fields(
         base_sequence=base_sequence,
         is_transactional=transactional,
     )
+
+
+def check_producer_epoch(
+    state: ProducerState, producer_id: int, producer_epoch: int, path: Path
+) -> ProducerEntry | None:
+    """Refuse an epoch below the producer's last one, as a leader does; return what is known of the producer."""
+    check_range("producer_epoch", producer_epoch, 15)
+    known = state.find(producer_id)
+    if known is not None and producer_epoch < known.epoch:
+        message = f"producer_epoch {producer_epoch} of producer {producer_id} is below its last one, {known.epoch}"
+        raise LogError(message, path=str(path))
+    return known
 
 
 def next_sequence(table: t.Table) -> int:

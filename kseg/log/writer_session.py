@@ -3,16 +3,17 @@
 All writers of one process share a session per log directory, because what it guards is shared: POSIX locks belong to
 the process, and a marker that one writer puts back while another still writes would tell a broker to check nothing. So
 the marker goes before the first change of the first writer, and comes back, with the same content, behind the last
-change of the last one; not at all if any of them failed.
+change of the last one; not at all if any of them failed with its partition's files changed.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from pathlib import Path
 
-from kseg.errors import LockedError, LogError
+from kseg.errors import LockedError, LogError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.lock import DirLock
 from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
@@ -20,6 +21,7 @@ from kseg.storage import LocalStore
 from kseg.types import TopicPartition
 
 _MOVED_ALONG = (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK)
+_Files = dict[str, tuple[int, ...]]
 
 
 class _Shared:
@@ -48,11 +50,25 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def _files(directory: Path) -> _Files | None:
+    """The files of a partition, by what every change of one changes; None where that cannot be known."""
+    try:
+        with os.scandir(directory) as entries:
+            found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+    except OSError:
+        return None
+    kept = {name: status for name, status in found.items() if not stat.S_ISDIR(status.st_mode)}  # SIDE_DIR is no log
+    return {name: (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in kept.items()}
+
+
 class WriteSession:
     """One partition's share in the right to change its log directory, from the constructor to `end`."""
 
-    def __init__(self, log_dir: Path, tp: TopicPartition) -> None:
+    def __init__(self, log_dir: Path, tp: TopicPartition, *, directory: Path | None = None) -> None:
         """Take the lock; nothing is changed yet.
+
+        Args:
+            directory: The partition's, where it has not the partition's name.
 
         Raises:
             LockedError: A broker or another process holds the directory, or this process writes the partition already.
@@ -67,7 +83,9 @@ class WriteSession:
             shared.partitions.add(str(tp))
             _open[key] = shared
         self._shared: _Shared | None = shared
+        self._directory = directory or key / str(tp)
         self._changed = False
+        self._before: _Files | None = None
         self._process = os.getpid()
 
     @property
@@ -96,7 +114,9 @@ class WriteSession:
         """Take the clean-shutdown marker away, durably: called before the first change."""
         with _guard:
             shared = self._shared
-            self._changed = True
+            if not self._changed:
+                self._before = _files(self._directory)
+                self._changed = True
             if shared is not None and not shared.changing:
                 shared.marker = remove_clean_shutdown(self._log_dir)
                 shared.changing = True
@@ -130,21 +150,31 @@ class WriteSession:
                     update_checkpoint(self._log_dir, kind, {self.tp: end_offset})
 
     def end(self, *, failed: bool) -> None:
-        """Give the share back; the last one puts the marker back if nobody failed. A second call does nothing.
+        """Give the share back; the last one puts the marker back, if nobody failed with files changed.
 
-        Nor does a call in a forked child.
+        A second call does nothing, nor does a call in a forked child.
         """
         with _guard:
             shared, self._shared = self._shared, None
             if shared is None or not self.is_own:
                 return
             shared.partitions.discard(str(self.tp))
-            shared.failed |= failed and self._changed
+            shared.failed |= failed and self._changed and not self._is_untouched()
             if shared.partitions:
                 return
             del _open[shared.log_dir]
             try:
                 if not shared.failed:
                     restore_clean_shutdown(str(shared.log_dir), shared.marker)
+            except StorageError:
+                if not failed:  # else the error that is on its way tells more
+                    raise
             finally:
                 shared.lock.release()
+
+    def _is_untouched(self) -> bool:
+        """Whether each file of the partition is what it was before the first change.
+
+        Checkpoints need not be: they are replaced as a whole, and no job gives them what such files contradict.
+        """
+        return self._before is not None and self._before == _files(self._directory)

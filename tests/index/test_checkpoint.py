@@ -32,6 +32,7 @@ def test_what_kafka_takes_is_taken():
     assert parse_offsets(b"0\r\n2\r\na-b.c 3 42 \r\nt 0 -1\r\n") == expected
     assert parse_offsets(b"0\n2\nt 0 1\nt 0 2\n") == {TopicPartition("t", 0): 2}
     assert parse_epochs(b"0\n2\n0 0\n7 99\n") == [(0, 0), (7, 99)]
+    assert parse_epochs(b"0\n1\n+7 -" + b"0" * 5000 + b"99\n") == [(7, -99)]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_what_kafka_takes_is_taken():
         (b"0\n1\nt 1_0 0\n", "line 3"),
         (b"0\n1\nt \xd9\xa0 0\n", "line 3"),
         (b"\x00\x00\x00", "line 1"),
+        (b"0\n1\nt 0 " + b"9" * 5000, "line 3"),  # Python's own limit was a ValueError
     ],
 )
 def test_what_kafka_refuses_is_refused(data, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,3 +218,22 @@ def test_a_torn_snapshot_is_passed_over(golden, tmp_path, damage):
     newest.write_bytes(damage(newest.read_bytes()))
     log = kseg.open_log(path)
     assert (log.producers(), log.last_stable_offset, log.aborted_transactions(0, 434)) == expected
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_log_that_starts_at_its_end_knows_no_producers(oracle, tmp_path, snapshots):
+    """The snapshot at the log end was believed; a broker that starts deletes those up to the log start."""
+    directory = tmp_path / "data" / "t-0"
+    end = oracle.gen(directory, 900, 80, txn=0.6)["logEnd"]
+    if not snapshots:
+        for path in directory.glob("*.snapshot"):
+            path.unlink()
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {end}\n")
+    copy = shutil.copytree(directory, tmp_path / "copy" / "t-0")
+    loaded = oracle.load(copy, logStart=end, recoveryPoint=end, clean="true")
+    log = kseg.open_log(directory)
+    assert log.producers() == loaded["producers"] == []
+    assert log.last_stable_offset == loaded["lastStable"] == end
+    with kseg.append_to(directory) as writer:
+        writer.append(pa.table({"value": [b"v"]}), producer_id=1, base_sequence=77)
+    assert [entry.producer_id for entry in kseg.open_log(directory).producers()] == [1]

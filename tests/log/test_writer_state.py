@@ -298,6 +298,18 @@ def test_sequences_go_on_and_snapshots_tell_of_them(tmp_path):
     assert parse_snapshot((tmp_path / "a-0" / f"{19:020d}.snapshot").read_bytes()) == []
 
 
+def test_a_producers_epoch_does_not_fall(tmp_path):
+    """A fenced producer's rows and markers were written, which `verify` then warned of."""
+    with kseg.create_log(tmp_path / "a-0", clock=clock) as writer:
+        writer.append(numbered(1), producer_id=3, producer_epoch=2, transactional=True)
+        with pytest.raises(LogError, match="producer_epoch 1 of producer 3 is below its last one, 2"):
+            writer.append(numbered(1), producer_id=3, producer_epoch=1, transactional=True)
+        with pytest.raises(LogError, match="producer_epoch 0 of producer 3"):
+            writer.append_marker(3, commit=True)
+        writer.append_marker(3, commit=True, producer_epoch=3)
+    assert kseg.open_log(tmp_path / "a-0").last_stable_offset == 2
+
+
 def test_sequences_run_through_the_pieces_of_an_append(tmp_path, monkeypatch):
     monkeypatch.setattr(writer_input, "PIECE_ROWS", 64)
     with kseg.create_log(tmp_path / "a-0", clock=clock) as writer:

@@ -96,8 +96,11 @@ def test_wrong_options_of_a_marker(path, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"config": {"segment_bytes": 5}}, {"clock": 5}, {"clock": lambda: float("nan")}, {"topic_id": 5}],
-    ids=["config", "clock", "nan", "topic_id"],
+    [
+        *({"config": {"segment_bytes": 5}}, {"topic_id": 5}, {"clock": 5}),
+        *({"clock": lambda: float("nan")}, {"clock": lambda: 1e300}, {"clock": lambda: -5}),
+    ],
+    ids=["config", "topic_id", "clock", "nan", "too late", "before the epoch"],
 )
 def test_a_log_that_cannot_be_made_changes_nothing(tmp_path, options):
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b"clean")
@@ -111,3 +114,8 @@ def test_a_directory_is_made_under_the_name_that_a_broker_gives_it(tmp_path, nam
     with pytest.raises(OptionError, match=f"orders-{int(name[-2:])}"):
         kseg.create_log(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_are_no_encoded_batches(tmp_path):
+    with kseg.create_log(tmp_path / "new-0") as writer, pytest.raises(OptionError, match="EncodedBatches"):
+        writer.append_batches(b"abc")
