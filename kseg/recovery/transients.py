@@ -77,14 +77,23 @@ def plan_transients(folder: Folder, next_offset_of_swap: Callable[[int], int]) -
 
 
 def apply_transients(directory: Path, plan: TransientPlan) -> None:
-    """Do it, each group durable before the next; the caller holds the directory, and has taken its marker away."""
+    """Do it, each group durable before the next; the caller holds the directory, and has taken its marker away.
+
+    Logs get their final names first, from the lowest base offset up, each durable before the next: a start-up deletes
+    whatever has a final name in the range of a `.log.swap`.
+    """
     for group in plan.removals:
         for name in group:
             durable.unlink(directory / name, missing_ok=True)
         durable.fsync_dir(directory)
-    for source, target in plan.renames:
+    logs = [names for names in plan.renames if names[0].endswith(_LOG_SWAP)]
+    for source, target in logs:
         durable.rename(directory / source, directory / target)
-    if plan.renames:
+        durable.fsync_dir(directory)
+    others = [names for names in plan.renames if names not in logs]
+    for source, target in others:
+        durable.rename(directory / source, directory / target)
+    if others:
         durable.fsync_dir(directory)
 
 

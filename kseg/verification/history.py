@@ -74,7 +74,8 @@ class History:
         marked = seen[native.FIRST_MARKER] >= 0
         begun = np.where(old[_OPEN] >= 0, old[_OPEN], state[snapshot.TXN_FIRST_OFFSET])
         known[_OPEN, slots] = np.where(marked, state[snapshot.TXN_FIRST_OFFSET], begun)
-        epochs = np.where(seen[native.LAST_EPOCH] >= 0, seen[native.LAST_EPOCH], old[_EPOCH])
+        heard = marked | (state[snapshot.NEWEST_OFFSET] >= 0)  # of it itself: damage can make an epoch negative
+        epochs = np.where(heard, state[snapshot.EPOCH], old[_EPOCH])
         fresh = (state[snapshot.NEWEST_OFFSET] >= 0) | (epochs != old[_EPOCH])  # else only markers of the same epoch
         known[_EPOCH, slots] = epochs
         for field, values in (

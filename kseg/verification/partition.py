@@ -130,7 +130,8 @@ class PartitionCheck:
                 history.join(piece, result.path)
                 if piece is result.pieces[-1]:
                     end = task.next_base or result.last_offset + 1
-                    history.end_segment(task.base_offset, end, holes=result.holes + (result.last_offset + 1 < end))
+                    holes = result.holes + result.unsure_holes + (result.last_offset + 1 < end)
+                    history.end_segment(task.base_offset, end, holes=holes)
                 snapshot = columns.get(piece.end_offset)
                 if snapshot is not None and not damaged and piece.end_offset <= results[-1].last_offset + 1:
                     history.compare_snapshot(snapshot, piece.end_offset, self._snapshot_path(piece.end_offset))
@@ -208,7 +209,7 @@ class PartitionCheck:
             if runs:
                 self.findings.add("KS505", place, f"batches have leader epochs up to {max(run[0] for run, _ in runs)}")
             return
-        if epochs.entries or not any(result.has_legacy for result in results):  # a legacy batch clears the file
+        if epochs.entries or not any(result.lacks_epochs for result in results):  # a legacy batch clears the file
             self._compare_epochs(epochs, runs, place, results[-1].last_offset + 1)
 
     def _compare_epochs(

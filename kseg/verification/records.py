@@ -54,9 +54,21 @@ class RecordCheck:
             (native.RECORD_TIMES, "KS123", "no record, or a later one, than the batch's greatest timestamp {top}"),
         ):
             for row in np.flatnonzero(wrong & flag):
+                if flag == native.RECORD_TIMES and self._lost_the_latest(chunk, int(row)):
+                    continue
                 text = detail.format(top=chunk.table[t.MAX_TIMESTAMP, row])
                 place = int(chunk.table[t.POSITION, row])
                 self._findings.add(code, self._path, text, position=place, offset=offset_shown(chunk.table, int(row)))
+
+    def _lost_the_latest(self, chunk: Chunk, row: int) -> bool:
+        """Whether a batch lost records, the latest one perhaps: an erasure leaves it its greatest timestamp."""
+        table = chunk.table
+        if table[t.MAGIC, row] < 2 or table[t.COUNT, row] > table[t.LAST_OFFSET, row] - table[t.BASE_OFFSET, row]:
+            return False
+        skip = np.zeros(chunk.rows, np.bool_)
+        parts = self._decoder.decode(chunk.data, chunk.file_position, table, range(row, row + 1), skip, *_ALL)
+        times = (part.column("timestamp").view(pa.int64()).to_numpy() for part in parts)
+        return all(part.max() <= table[t.MAX_TIMESTAMP, row] for part in times)
 
 
 def _is_too_large(error: FormatError) -> bool:

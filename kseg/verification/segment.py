@@ -92,7 +92,10 @@ class SegmentResult:
     holes: int = 0
     missing: int = 0
     is_damaged: bool = False
-    has_legacy: bool = False
+    unsure_holes: int = 0
+    """Legacy wrappers before which offsets may be missing: only their records tell the first offset."""
+    lacks_epochs: bool = False
+    """Whether batches have no leader epoch: legacy ones, and those that a cleaner has made of them."""
     max_timestamp: int = NO_TIMESTAMP
     epoch_runs: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Leader epoch, first offset, last offset, byte position of the first batch."""
@@ -240,6 +243,8 @@ class _Walk:
         flags, holes = np.empty((2, sound.shape[1]), np.int64)
         before = int(self.state[native.WALK_LAST])
         flagged = native.fill_flags(sound, sound.shape[1], self.state, flags, holes)
+        if self.state[native.WALK_LEGACY]:
+            holes += self._count_unsure(sound, before)
         if flagged:
             self._tell_flags(sound, flags, before)
             placed = flags & WRONG_OFFSETS == 0
@@ -247,6 +252,14 @@ class _Walk:
         if sound.shape[1]:
             self.indexes.add(sound)
             self._note(sound, holes, before)
+
+    def _count_unsure(self, table: t.Table, before: int) -> Numbers:
+        """How many legacy wrappers up to each row may have a hole before them."""
+        is_wrapper = (table[t.MAGIC] < 2) & (table[t.ATTRIBUTES] & t.CODEC_MASK != 0)
+        spans = np.diff(table[t.LAST_OFFSET], prepend=before)
+        counts: Numbers = self.result.unsure_holes + np.cumsum(is_wrapper & (spans > 1))
+        self.result.unsure_holes = int(counts[-1])
+        return counts
 
     def _check_sums(self, chunk: Chunk) -> NDArray[np.bool_]:
         skip = np.zeros(chunk.rows, np.bool_)
@@ -306,11 +319,11 @@ class _Walk:
             aborts = (table[t.MARKER_TYPE] == 0) & (table[t.ATTRIBUTES] & t.CONTROL_BIT != 0)
             if aborts.any():
                 self.markers.append(table[[t.PRODUCER_ID, t.BASE_OFFSET]][:, aborts])
-        self.result.has_legacy |= bool(self.state[native.WALK_LEGACY])
         self._note_epochs(table)
 
     def _note_epochs(self, table: t.Table) -> None:
         epochs = table[t.LEADER_EPOCH]
+        self.result.lacks_epochs |= bool(epochs.min() < 0)
         runs = self.result.epoch_runs
         edges = [0, len(epochs)]
         if self.state[native.WALK_EPOCHS]:

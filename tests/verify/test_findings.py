@@ -245,6 +245,17 @@ def test_a_snapshot_that_forgets_an_open_transaction(tmp_path):
     assert codes(path) == {"KS402"}
 
 
+@pytest.mark.parametrize("epochs", [(-5,), (-5, -5), (-1,), (3, -5), (-5, 3), (-2, -1)])
+def test_a_snapshot_of_a_negative_epoch_does_not_contradict_the_log(oracle, tmp_path, epochs):
+    builder = LogBuilder(tmp_path)
+    for sequence, epoch in enumerate(epochs):
+        builder.batch(1, producer_id=9, producer_epoch=epoch, base_sequence=sequence).segment()
+    path = builder.batch(1).write()
+    oracle.load(path)  # writes the snapshots
+    assert [parse_snapshot(file.read_bytes())[0].epoch for file in files(path, ".snapshot")][-1] == epochs[-1]
+    assert "KS402" not in codes(path)
+
+
 def test_a_transaction_hangs_where_its_coordinator_does_not_know_it(golden, tmp_path):
     for name in ("__transaction_state-0", "__transaction_state-1", "__cluster_metadata-0"):
         shutil.copytree(golden / "before" / name, tmp_path / name)

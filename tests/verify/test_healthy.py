@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import kseg
+from kseg.compaction import erase
 from kseg.verification.kinds import Severity
+from tests.builders import LogBuilder
+from tests.reference.record import Record
 from tests.scale import JIT_DISABLED, counts
 
 SETTINGS = [
@@ -25,6 +28,7 @@ SETTINGS = [
 ]
 DAY = 86_400_000
 NOW = 1_700_000_600_000
+TIME = 1_700_000_000_000
 
 
 def alarms(path: Path, **options: object) -> list[str]:
@@ -85,3 +89,43 @@ def test_a_log_whose_records_were_all_deleted_raises_no_alarm(oracle, tmp_path):
         state = oracle.load(directory, logStart=end, clean=True, now=NOW)
         assert alarms(tmp_path, deep=True) == []
     assert state["epochs"] == []
+
+
+def test_an_empty_epoch_checkpoint_is_none_after_legacy_batches_became_magic_2(tmp_path):
+    """A broker empties it when a legacy batch is appended, and no cleaner or erasure gives such a batch an epoch."""
+    log = LogBuilder(tmp_path).record(b"a", b"1", leader_epoch=0)
+    legacy = log.legacy([*log.make(2, content=lambda offset: (b"gone", b"2", ()))])
+    path = legacy.write()
+    (path / "leader-epoch-checkpoint").write_text("0\n0\n")
+    assert alarms(tmp_path) == []
+    assert erase(tmp_path, keys=[b"gone"]).records == 2
+    assert [batch.magic for batch in kseg.open_log(path).batches()] == [2, 2]
+    assert alarms(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["one segment", "at a segment's start"])
+def test_erased_batches_before_a_legacy_wrapper_are_no_lost_sequences(tmp_path, is_rolled):
+    log = LogBuilder(tmp_path).record(b"a", b"1", producer_id=7, producer_epoch=0, base_sequence=0)
+    if is_rolled:
+        log.segment()
+    log.record(b"gone", b"1", producer_id=7, producer_epoch=0, base_sequence=1)
+    log.legacy(3, codec="gzip").record(b"b", b"2", producer_id=7, producer_epoch=0, base_sequence=2)
+    log.write()
+    before = alarms(tmp_path)
+    assert erase(tmp_path, keys=[b"gone"]).records == 1
+    assert alarms(tmp_path) == before
+
+
+def test_a_producers_last_batch_that_lost_its_latest_record_raises_no_alarm(tmp_path):
+    """An erasure leaves its greatest timestamp: a broker forgets the producer by it."""
+    records = [Record(0, TIME, b"a", b"1"), Record(1, TIME + 9, b"gone", b"2")]
+    LogBuilder(tmp_path).batch(records, producer_id=7, producer_epoch=0, base_sequence=0).write()
+    before = alarms(tmp_path, deep=True)
+    assert erase(tmp_path, keys=[b"gone"]).records == 1
+    assert alarms(tmp_path, deep=True) == before
+
+
+def test_a_batch_that_lost_records_and_holds_a_later_one_than_it_says_is_told(tmp_path):
+    records = [Record(0, TIME + 9, b"a", b"1")]
+    path = LogBuilder(tmp_path).batch(records, last_offset_delta=1, max_timestamp=TIME).write()
+    assert any(alarm.startswith("KS123") for alarm in alarms(path, deep=True))
