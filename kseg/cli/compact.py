@@ -85,7 +85,7 @@ def _show(report: Any, args: argparse.Namespace, out: Output) -> None:
     else:
         for line in report.lines(out.width):
             out.line(line)
-    if any(partition.error is not None for partition in report.partitions):
+    if report.unread or any(partition.error is not None for partition in report.partitions):
         out.status = DAMAGED
     elif not report.done and any(not partition.is_usual for partition in report.partitions):
         out.status = WRONG

@@ -64,10 +64,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
     with spark_session(args) as session:
         if not args.dry_run and not args.yes:
             planned = erase(args.path, spark=session, dry_run=True, **given)
-            if not (planned.records or planned.failed or planned.lingering):
+            leftovers = len(planned.deleted_files) + len(planned.deleted_quarantine)
+            if not (planned.records or leftovers or planned.failed or planned.lingering):
                 _show(planned, args, out)
                 return
-            if not confirm(f"Erase {planned.records} records for good?", args, out):
+            more = f", and {leftovers} leftovers of the broker and of repairs" if leftovers else ""
+            if not confirm(f"Erase {planned.records} records{more} for good?", args, out):
                 return
         progress = for_people(quiet=args.json)
         _show(erase(args.path, spark=session, dry_run=args.dry_run, progress=progress, **given), args, out)
@@ -94,7 +96,7 @@ def _show(report: EraseReport, args: argparse.Namespace, out: Output) -> None:
     else:
         for line in report.lines(out.width):
             out.line(line)
-    if report.failed or report.left or (report.lingering and not args.grace_ms and not report.dry_run):
+    if report.failed or report.unread or report.left or (report.lingering and not args.grace_ms and not report.dry_run):
         out.status = DAMAGED
     elif report.refusals:
         out.status = WRONG

@@ -7,7 +7,7 @@ from typing import Final
 
 from kseg.cli.common import add_json, add_path, parse_count
 from kseg.cli.progress import for_people
-from kseg.cli.render import DAMAGED, Output
+from kseg.cli.render import DAMAGED, WRONG, Output
 from kseg.cli.spark import add_spark, spark_session
 from kseg.compaction.repack_job import repack
 
@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", metavar="N", type=int, help="of the codec (default: Kafka's)")
     parser.add_argument("--topics", metavar="T[,T]", help="these topics only (default: all but internal ones)")
     parser.add_argument(
-        "--segment-bytes", metavar="N", type=parse_count, default=1 << 30, help="merge up to this size (default: 1 GiB)"
+        "--segment-bytes",
+        metavar="N",
+        type=parse_count,
+        default=1 << 30,
+        help="merge up to this size, cut what grows beyond it (default: 1 GiB)",
     )
     parser.add_argument("--workers", metavar="N", type=parse_count, help="threads (default: one per core)")
     parser.add_argument("--dry-run", action="store_true", help="compress, but write nothing")
@@ -53,5 +57,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     else:
         for line in report.lines(out.width):
             out.line(line)
-    if any(partition.error is not None for partition in report.partitions):
+    if report.unread or any(partition.error is not None for partition in report.partitions):
         out.status = DAMAGED
+    elif not report.done and any(not partition.is_usual for partition in report.partitions):
+        out.status = WRONG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,16 @@ from kseg import durable
 from kseg.compaction.policy import CleanableRange
 from kseg.errors import OptionError
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
-from kseg.log.names import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, FileState, parse_segment_file
+from kseg.log.lock import DirLock
+from kseg.log.names import (
+    LEADER_EPOCH_FILE,
+    LOCK_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    FileState,
+    parse_partition_dir,
+    parse_segment_file,
+)
 from kseg.log.partition import Log
 from kseg.os_errors import storage_errors
 from kseg.types import TopicPartition
@@ -27,25 +36,44 @@ def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterato
     """Make the partition's directory below `output`, with what lies behind the round; its checkpoints come at the end.
 
     Raises:
-        OptionError: It is there already, or inside of what is copied.
+        OptionError: It is there already, or inside of what is copied or of another log.
+        LockedError: A broker or another job holds `output`.
     """
     first_uncleanable = cleanable.first_uncleanable
     target = output / f"{log.topic}-{log.partition}"
-    if output.resolve().is_relative_to(Path(log.directory).resolve()):
-        raise OptionError(f"{output} is inside of the partition that is copied", hint="choose another directory")
+    _check_place(log, output)
     if target.exists():
         raise OptionError(f"{target} is there already", hint="choose another directory")
-    _make_dirs(output)
-    durable.make_dir(target)
-    try:
-        _copy_files(log, target, first_uncleanable)
-        yield target
-        _copy_checkpoints(log, target, first_uncleanable)
-    except BaseException:
-        for path in target.iterdir():
-            durable.unlink(path, missing_ok=True)
-        durable.remove_dir(target)
-        raise
+    with ExitStack() as stack:
+        if (output / LOCK_FILE).exists():  # somebody's log directory, and maybe in use
+            stack.enter_context(DirLock(output))
+        _make_dirs(output)
+        durable.make_dir(target)
+        try:
+            _copy_files(log, target, first_uncleanable)
+            yield target
+            _copy_checkpoints(log, target, first_uncleanable)
+        except BaseException:
+            for path in target.iterdir():
+                durable.unlink(path, missing_ok=True)
+            durable.remove_dir(target)
+            raise
+
+
+def _check_place(log: Log, output: Path) -> None:
+    """Refuse a place in the way of a broker, which does not start on a folder that is no partition's."""
+    place = output.resolve()
+    if place.is_relative_to(Path(log.directory).resolve()):
+        raise OptionError(f"{output} is inside of the partition that is copied", hint="choose another directory")
+    for folder in (place, *place.parents):
+        if parse_partition_dir(folder.name) is not None and _has_segments(folder):
+            raise OptionError(f"{output} is inside of the partition {folder}", hint="choose another directory")
+        if folder != place and (folder / META_PROPERTIES_FILE).exists():
+            raise OptionError(f"{output} is inside of a broker's log directory", hint="choose another directory")
+
+
+def _has_segments(folder: Path) -> bool:
+    return folder.is_dir() and any(parse_segment_file(path.name) is not None for path in folder.iterdir())
 
 
 def _copy_files(log: Log, target: Path, first_uncleanable: int) -> None:

@@ -20,6 +20,7 @@ from kseg.native.memory import pooled
 from kseg.native.rows import measure_rows
 
 ARENA_BYTES = 1 << 20  # so that decompressed records are still in the processor's cache when they are read
+CHECKED_RECORDS = 1 << 12
 EVERYTHING = (-(2**63), 2**63 - 1)
 
 
@@ -136,6 +137,24 @@ class RunDecoder:
         size = min(2 * self.arena.size, self.limit)
         self.arena = np.empty(0, np.uint8)  # let the old one go before the new one comes
         self.arena = np.empty(size, np.uint8)
+
+    def check_records(self, found: Payloads) -> None:
+        """Decode all rows that were unpacked, some records at a time, and keep nothing of them.
+
+        Raises:
+            FormatError: A record is damaged.
+        """
+        if self._columns.shape[1] < CHECKED_RECORDS:
+            self._columns = np.empty((records.RECORD_COLUMNS, CHECKED_RECORDS), np.int64)
+        chunk, row, status = found.chunk, found.rows.start, records.PIECE_FULL
+        cursor = np.zeros(records.CURSOR, np.int64)
+        while status == records.PIECE_FULL:
+            _, row, status = records.fill_records(
+                chunk.data, found.arena, chunk.table, row, found.rows.stop, found.skip, found.starts, found.ends,
+                *EVERYTHING, self._columns, np.zeros(records.TOTALS, np.int64), cursor,
+            )  # fmt: skip
+        if status != records.DONE:
+            raise record_error(chunk.table, row, status)
 
     def decode_rows(self, found: Payloads, rows: range) -> Run:
         """Decode some of the rows that were unpacked.

@@ -13,6 +13,7 @@ from typing import Any
 
 from kseg import durable
 from kseg.compaction.erase_places import (
+    bare_directories,
     delete_folder,
     given_up_files,
     may_hold,
@@ -89,9 +90,9 @@ def erase(
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
     is_alone = uri is not None and remote is None
     directory = open_dir(path) if uri is None or not is_alone else tiered_dir(path, uri, options, is_alone=True)
-    chosen = select_logs(path, topics, None, metadata, None, directory=directory)
+    chosen = select_logs(path, topics, None, metadata, None, directory=directory, set_aside=not is_alone)
     logs, refusals = ([], ()) if is_alone else _allowed(chosen, this_replica_only)
-    aside = [] if is_alone else set_aside_logs(directory, chosen.source.topics)
+    aside = [] if is_alone else set_aside_logs(directory, chosen)
     work = EraseWork(search, spark, workers, progress)
     run, in_tier = _Run(work, dry_run), TierErasure()
     with ExitStack() as stack:
@@ -99,6 +100,8 @@ def erase(
             for parent in sorted({str(Path(log.directory).parent) for log in (*logs, *aside)}):
                 stack.enter_context(DirLock(parent))
         places = run.take_all((*logs, *aside)) if not is_alone else []
+        for bare in bare_directories((*chosen.logs, *aside), chosen) if not is_alone else ():
+            run.clear(bare)
         if uri is not None:
             now_ms = int(time.time() * 1000)
             access = open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=now_ms)
@@ -113,6 +116,7 @@ def erase(
         dry_run,
         time.perf_counter() - began,
         in_tier.lingering,
+        () if is_alone else chosen.unread(set_aside=True),
     )
 
 
@@ -158,6 +162,7 @@ class _Run:
                 counts = self._count(log)
                 place = replace(place, segments_searched=len(counts), records=sum(counts.values()))
                 if session is None:
+                    self._delete_leftovers(Path(log.directory), given_up)
                     return place
                 session.begin_changes()
                 self._delete_leftovers(Path(log.directory), given_up)
@@ -178,7 +183,8 @@ class _Run:
         directory = Path(os.path.abspath(log.directory))  # noqa: PTH100
         if directory.is_symlink():
             raise OptionError(f"{str(directory)!r} is a symbolic link; give the directory that it points to")
-        session = WriteSession(directory.parent, TopicPartition(directory.name, log.partition))
+        tp = TopicPartition(directory.name, log.partition)
+        session = WriteSession(directory.parent, tp, directory=directory)
         failed = True
         try:
             log.refresh()
@@ -208,14 +214,21 @@ class _Run:
                 replace_segments(directory, [done.base_offset], [done.base_offset])
         return erased
 
+    def clear(self, directory: Path) -> None:
+        """Take from a directory without segments what repairs have kept."""
+        self._delete_leftovers(directory, given_up_files(directory))
+
     def _delete_leftovers(self, directory: Path, given_up: list[Path]) -> None:
+        """Delete what nothing reads any more; a dry run only tells of it."""
+        self.deleted_files += map(str, given_up)
+        folders = [folder for folder in quarantine_folders(directory) if may_hold(folder, self._work.search)]
+        self.deleted_quarantine += map(str, folders)
+        if self._dry_run:
+            return
         for path in given_up:
             durable.unlink(path, missing_ok=True)
-            self.deleted_files.append(str(path))
-        for folder in list(quarantine_folders(directory)):
-            if may_hold(folder, self._work.search):
-                delete_folder(folder)
-                self.deleted_quarantine.append(str(folder))
+        for folder in folders:
+            delete_folder(folder, directory)
         durable.fsync_dir(directory)
 
 

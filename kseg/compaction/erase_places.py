@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kseg import durable
@@ -10,26 +10,49 @@ from kseg.compaction.eraser import count_matches
 from kseg.compaction.matching import Search
 from kseg.errors import KsegError
 from kseg.log.logdir import LogDir
-from kseg.log.names import SIDE_DIR, DirKind, FileKind, FileState, parse_partition_dir, parse_segment_file
+from kseg.log.names import SIDE_DIR, FileKind, FileState, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.settings.select import Selection
+from kseg.settings.source import named_topic
 from kseg.storage import Entry, LocalStore
 
 
-def set_aside_logs(directory: LogDir, topics: frozenset[str] | None) -> list[Log]:
+def set_aside_logs(directory: LogDir, chosen: Selection) -> list[Log]:
     """Folders of the topics that a broker is deleting, moving, or found to belong to nobody.
 
-    Their names may have been cut short: a name that a topic's begins with counts.
+    Those of one partition lie beside it.
     """
-    logs = []
-    for path in directory.set_aside:
-        name = parse_partition_dir(path.rpartition("/")[2])
-        if name is None:
-            continue
-        topic, cut = name.topic_partition.topic, name.kind in (DirKind.DELETE, DirKind.STRAY)
-        if topics is None or topic in topics or (cut and any(wanted.startswith(topic) for wanted in topics)):
-            logs.append(Log(LocalStore(), path))
-    return logs
+    paths = directory.set_aside
+    if named_topic(directory) is not None:
+        paths = list(_set_aside_beside(directory.partitions[0]))
+    return [Log(LocalStore(), path) for path in paths if _is_wanted(path, chosen)]
+
+
+def _is_wanted(path: str, chosen: Selection) -> bool:
+    name = parse_partition_dir(path.rpartition("/")[2])
+    return name is not None and chosen.wants(name)
+
+
+def _set_aside_beside(log: Log) -> Iterator[str]:
+    parent = str(Path(log.directory).absolute().parent)
+    for entry in LocalStore().list(parent):
+        name = parse_partition_dir(entry.name) if entry.is_dir else None
+        if name is not None and name.topic_partition.partition == log.partition:
+            yield from LogDir(LocalStore(), f"{parent}/{entry.name}").set_aside
+
+
+def bare_directories(logs: Sequence[Log], chosen: Selection) -> list[Path]:
+    """Directories beside some logs, of what was asked for, that have no segments but a hidden folder."""
+    known = {Path(log.directory).absolute() for log in logs}
+    found = []
+    for parent in sorted({path.parent for path in known}):
+        for entry in LocalStore().list(str(parent)):
+            name = parse_partition_dir(entry.name) if entry.is_dir else None
+            path = parent / entry.name
+            if name is not None and path not in known and chosen.wants(name) and (path / SIDE_DIR).is_dir():
+                found.append(path)
+    return found
 
 
 def given_up_files(directory: Path) -> list[Path]:
@@ -67,9 +90,11 @@ def may_hold(folder: Path, search: Search) -> bool:
     return False
 
 
-def delete_folder(folder: Path) -> None:
-    """Delete a folder and all files in it, durably."""
+def delete_folder(folder: Path, top: Path) -> None:
+    """Delete a folder and all files in it, durably, and the folders around it, below `top`, that are empty then."""
     for path in sorted(folder.rglob("*"), reverse=True):
         durable.remove_dir(path) if path.is_dir() else durable.unlink(path)
-    durable.remove_dir(folder)
-    durable.fsync_dir(folder.parent)
+    while folder != top and not any(folder.iterdir()):
+        durable.remove_dir(folder)
+        folder = folder.parent
+    durable.fsync_dir(folder)

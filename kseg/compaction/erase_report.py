@@ -67,13 +67,14 @@ class EraseReport(Report):
 
     Attributes:
         key_hashes: The keys, as HMAC-SHA256 under a secret that is not in the report.
-        deleted_files: Files that a broker had given up and that were deleted now.
-        deleted_quarantine: Quarantine folders that held such records, or could not be read, and were deleted.
+        deleted_files: Files that a broker had given up and that were deleted now; in a dry run, that would be.
+        deleted_quarantine: Quarantine folders that held such records, or could not be read, and were deleted too.
         set_aside: Whether folders for deletion, moves and strays were searched: they are among `places`.
         not_covered: Replicas that the metadata tells of and that were not given.
         refusals: What was left alone, and why.
         lingering: What holds such records, or may hold them, in objects of a tier that nobody reads: until it is swept,
             they are there.
+        unread: Directories that could not be read and may hold such records.
     """
 
     places: tuple[PlaceErasure, ...]
@@ -85,6 +86,7 @@ class EraseReport(Report):
     dry_run: bool
     seconds: float
     lingering: tuple[Lingering, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -104,7 +106,8 @@ class EraseReport(Report):
     @property
     def is_proof(self) -> bool:
         """Whether nothing is left in anything that was given, and nothing was left out."""
-        return not (self.dry_run or self.failed or self.left or self.not_covered or self.lingering)
+        missed = self.failed or self.unread or self.refusals or self.not_covered or self.lingering
+        return not (self.dry_run or self.left or missed)
 
     def lines(self, width: int = 80) -> list[str]:
         """The report as a table, and what it proves."""
@@ -130,11 +133,13 @@ class EraseReport(Report):
         if not self.dry_run and (done or not self.places):
             where = " in what is read" if self.lingering else ""
             lines.append(f"a last look found {self.left or 'none'}{where}")
-        lines += [f"deleted: {name}" for name in (*self.deleted_files, *self.deleted_quarantine)]
+        gone = "would be deleted" if self.dry_run else "deleted"
+        lines += [f"{gone}: {name}" for name in (*self.deleted_files, *self.deleted_quarantine)]
         for place in self.failed:
             lines.append(f"failed: {place.path}: {place.error}")
             if place.records:
                 lines.append(f"{format_count(place.records, 'record')} that were found there may still be there")
+        lines += [f"failed: {text}" for text in self.unread]
         lines += [f"refused: {text}" for text in self.refusals]
         lines += [f"NOT COVERED: {name}" for name in self.not_covered]
         for found in self.lingering:

@@ -18,6 +18,7 @@ from kseg.compaction.output import CleanedSegment
 from kseg.compaction.pieces import cut_segment, walk_piece
 from kseg.compaction.rewrite import Rewriter, Rules, last_entries
 from kseg.errors import FormatError
+from kseg.index.build import IndexBuilder
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.log.staging import check_nonce
@@ -151,7 +152,7 @@ def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
     check_nonce(task.folder, task.nonce)
     segment = task.segment
     eraser = _Eraser(task.keeping, search.matcher())
-    output = CleanedSegment(task.target, segment.base_offset, task.index_interval_bytes)
+    output = CleanedSegment(task.target, IndexBuilder(segment.base_offset, task.index_interval_bytes))
     erased = 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):

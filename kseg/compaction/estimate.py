@@ -53,6 +53,7 @@ class CompactionEstimate(Report):
 
     partitions: tuple[PartitionEstimate, ...]
     seconds: float
+    unread: tuple[str, ...] = ()
 
     @property
     def done(self) -> tuple[PartitionEstimate, ...]:
@@ -73,7 +74,7 @@ class CompactionEstimate(Report):
             for p in self.done
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
-        return [*table, *left_alone(self.partitions)]
+        return [*table, *left_alone(self.partitions, self.unread)]
 
 
 def estimate(
@@ -95,7 +96,7 @@ def estimate(
     for log in chosen.logs:
         found = effective_config(log, chosen.source, config, told_where=first_dirty is not None)
         done.append(_estimate(log, found, now_ms, first_dirty))
-    return CompactionEstimate(tuple(done), time.perf_counter() - began)
+    return CompactionEstimate(tuple(done), time.perf_counter() - began, chosen.unread())
 
 
 def _estimate(log: Log, config: CleanerConfig | Refusal, now_ms: int, told: int | None) -> PartitionEstimate:

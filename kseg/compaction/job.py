@@ -113,7 +113,9 @@ def compact(
         threads = workers or os.cpu_count() or 1
         one_by_one = spark is not None or uri is not None or threads == 1
         done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)), threads)
-    return CompactionReport(tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs))
+    return CompactionReport(
+        tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs), chosen.unread()
+    )
 
 
 def _compact(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -108,11 +109,14 @@ class PredicateMatcher:
         found = [np.empty(0, np.bool_)]
         batches = self._decoder.decode(chunk.data, chunk.file_position, chunk.table, run.rows, skip, *EVERYTHING)
         for batch in batches:
-            answer = self._predicate(batch)
+            try:
+                answer = self._predicate(batch)
+            except Exception as error:  # it is the caller's, and its text may tell a record
+                raise OptionError(f"the predicate failed with {type(error).__name__}") from error
             if isinstance(answer, pa.Array | pa.ChunkedArray):
                 answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
             mask = np.asarray(answer)
-            if mask.dtype == object:
+            if mask.dtype == object and mask.ndim == 1:
                 mask = np.array([bool(value) for value in mask])  # null means no
             if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
                 raise OptionError(
@@ -127,10 +131,12 @@ def read_keys(path: str | os.PathLike[str], key_format: KeyFormat = "utf8") -> p
     """Keys of a file, one a line, as text, hex or base64; empty lines are passed over.
 
     Raises:
-        OptionError: A line cannot be read as the format says.
+        OptionError: A line cannot be read as the format says, or there is no key.
     """
+    if key_format not in get_args(KeyFormat):
+        raise OptionError(f"the format of keys must be utf8, hex or base64, got {key_format!r}")
     with storage_errors(path):
-        lines = Path(path).read_bytes().splitlines()
+        lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     keys = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -138,6 +144,8 @@ def read_keys(path: str | os.PathLike[str], key_format: KeyFormat = "utf8") -> p
                 keys.append(_decoded(line, key_format))
             except (ValueError, binascii.Error):
                 raise OptionError(f"line {number} of {os.fspath(path)} is not {key_format}") from None
+    if not keys:
+        raise OptionError(f"{os.fspath(path)} holds no key")
     return pa.array(keys, pa.binary())
 
 
@@ -146,32 +154,45 @@ def _decoded(line: bytes, key_format: KeyFormat) -> bytes:
         return binascii.unhexlify(line.strip())
     if key_format == "base64":
         return base64.b64decode(line.strip(), validate=True)
-    return line
+    return line.decode().encode()
 
 
 def as_keys(keys: Any) -> pa.Array:
     """Keys from whatever holds them: bytes and texts, an Arrow array, a column of a table or of a DataFrame.
 
     Raises:
-        OptionError: There is no column of keys, or a key is null.
+        OptionError: There is no column of keys, or no key, or one is null or no bytes or text.
     """
     if isinstance(keys, str | bytes | os.PathLike):
         raise OptionError("keys is a collection of keys", hint="read a file with kseg.compaction.read_keys")
     if hasattr(keys, "toArrow"):  # a Spark DataFrame
-        keys = keys.select("key" if "key" in keys.columns else keys.columns[0]).toArrow()
+        keys = keys.select(_key_column(keys.columns)).toArrow()
+    elif hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # one of pandas or Polars
+        keys = pa.table(keys)
     if isinstance(keys, pa.Table | pa.RecordBatch):
-        keys = keys.column("key" if "key" in keys.schema.names else 0)
+        keys = keys.column(_key_column(keys.schema.names))
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if not isinstance(keys, pa.Array):
         keys = pa.array([_as_bytes(key) for key in _iterated(keys)], pa.binary())
     if keys.null_count:
         raise OptionError("a key to erase is null", hint="records without a key are found by a predicate")
-    return keys.cast(pa.binary())
+    if not len(keys):
+        raise OptionError("there is no key to erase")
+    try:
+        return keys.cast(pa.binary())
+    except pa.ArrowException:
+        raise OptionError(f"a key is bytes or text, got {keys.type}") from None
+
+
+def _key_column(names: Sequence[str]) -> str:
+    if "key" in names or len(names) == 1:
+        return "key" if "key" in names else names[0]
+    raise OptionError(f"no column key among {', '.join(names) or 'none'}", hint="keys are in the column of that name")
 
 
 def _iterated(keys: Any) -> Iterable[Any]:
-    if not isinstance(keys, Iterable):
+    if not isinstance(keys, Iterable) or hasattr(keys, "columns"):  # a DataFrame gives the names of its columns
         raise OptionError(f"keys must be a collection of keys, got {type(keys).__name__}")
     return keys
 

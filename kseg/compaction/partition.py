@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kseg.compaction.checking import check_segments
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import copy_partition
 from kseg.compaction.lanes import Means
@@ -29,7 +30,6 @@ from kseg.compaction.round import RewrittenGroup, Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import LogError
-from kseg.index.producer import ProducerEntry
 from kseg.log.checkpoints import CheckpointKind, update_checkpoint
 from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileState, parse_segment_file
@@ -85,34 +85,33 @@ def plan_round(
     if reason is not None:
         return reason
     oldest = request.now_ms - config.producer_id_expiration_ms
-    aborted = log.aborted_transactions(log.segments[0].base_offset, cleanable.first_uncleanable)
-    dirty = [segment for segment in log.segments if segment.base_offset < cleanable.first_uncleanable]
+    rebuilt_from = None if was_clean or not log.producers() else _rebuilt_from(log)
+    first, end = log.segments[0].base_offset, cleanable.first_uncleanable
+    aborted = log.aborted_transactions(first, end, rebuilt_from=rebuilt_from)
+    dirty = [segment for segment in log.segments if segment.base_offset < end]
     return Round(
         log,
         config,
         cleanable,
         request.now_ms,
         plan_keys(log.segments, cleanable, config, request.workers),
-        [p for p in _producers(log, was_clean=was_clean) if p.txn_first_offset >= 0 or p.timestamp > oldest],
+        [p for p in log.producers(snapshot_limit=rebuilt_from) if p.txn_first_offset >= 0 or p.timestamp > oldest],
         aborted,
-        lingering_aborts(dirty, aborted, cleanable.first_dirty),
+        lingering_aborts(dirty, aborted, cleanable.first_dirty, config.index_interval_bytes, rebuilt_from),
         request.workers,
         request.progress,
     )
 
 
-def _producers(log: Log, *, was_clean: bool) -> list[ProducerEntry]:
-    """The producers that a broker would know that starts here.
+def _rebuilt_from(log: Log) -> int:
+    """Where a broker begins that starts here without a clean shutdown: at the segment that holds the recovery point.
 
-    Without a clean shutdown it reads the segments from the recovery point on, and takes no snapshot behind their start:
-    one may tell of batches that an earlier round took. Where even the newest names nobody, nobody is looked for.
+    From there on it reads the batches, and believes neither snapshots nor transaction indexes: they may tell of batches
+    that an earlier round took. Where even the newest snapshot names nobody, it makes no difference.
     """
-    producers = log.producers()
-    if was_clean or not producers:
-        return producers
     flushed = log.checkpoints.get(CheckpointKind.RECOVERY_POINT, TopicPartition(log.topic, log.partition)) or 0
     bases = [segment.base_offset for segment in log.segments]
-    return log.producers(snapshot_limit=max((base for base in bases if base <= flushed), default=0))
+    return max((base for base in bases if base <= flushed), default=0)
 
 
 def _was_clean(log: Log, session: WriteSession | None, target: RemoteTarget | None) -> bool:
@@ -260,6 +259,7 @@ class _Work:
         """Both passes."""
         round_ = self._round
         latest, parts = self.passes.find_keys(self.folder)
+        self._check_cleaned()
         rules = round_.rules(parts)
         totals = Totals()
         size = sum(segment.size for segment in round_.segments)
@@ -276,6 +276,17 @@ class _Work:
                 totals.bytes_after += new.size
                 totals.segments_after += self._publish(new, group.segments, counts, remote)
         return totals
+
+    def _check_cleaned(self) -> None:
+        """Look for damage where pass 1 has not been: pass 2 would find it when the first groups are replaced."""
+        round_, request = self._round, self._request
+        if request.dry_run or request.output is not None:
+            return
+        later = [segment for group in round_.groups[1:] for segment in group]
+        cleaned = [segment for segment in later if segment.base_offset < round_.range.first_dirty]
+        if cleaned and self.passes.strategy == "memory":
+            with round_.phase("check", sum(segment.size for segment in cleaned)):
+                check_segments(cleaned, spark=request.spark, workers=request.workers, progress=round_.progress)
 
     def _publish(
         self, new: CleanedSegment, group: Sequence[Segment], counts: NDArray[np.int64], remote: RemoteTarget | None

@@ -46,7 +46,8 @@ def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
         return []
     index = segment.offset_index
     wanted = np.arange(piece_bytes, segment.size - piece_bytes // 2, piece_bytes)
-    at = np.unique(np.searchsorted(index.positions, wanted))
+    at = np.searchsorted(index.positions, wanted)  # ascending
+    at = at[np.diff(at, prepend=-1) > 0]
     at = at[at < len(index)]
     at = at[index.positions[at] < segment.size]  # an index that lies costs time, and nothing else
     starts = [segment.base_offset, *index.offsets[at].tolist()]

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from kseg.compaction.checking import check_segments
 from kseg.compaction.config import CleanerConfig
-from kseg.compaction.decode import Run, RunDecoder
-from kseg.compaction.output import CleanedSegment
+from kseg.compaction.decode import Payloads, RunDecoder
+from kseg.compaction.output import CleanedSegments, Roller
 from kseg.compaction.partition import finish_interrupted, write_session
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import group_segments
 from kseg.compaction.report import left_alone
-from kseg.compaction.rewrite import Rewritten
+from kseg.compaction.rewrite import Append, Rewritten
+from kseg.compaction.snapshots import write_snapshots
 from kseg.compaction.tasks import Place, RewrittenFile, bundled, store_rewritten
+from kseg.compaction.turns import Turns
 from kseg.errors import FormatError, KsegError, LockedError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.format.codec import PackFunctions, check_level
-from kseg.index.txn import AbortedTxn
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
@@ -41,7 +45,11 @@ from kseg.settings.select import PathLike, select_logs
 from kseg.tables import Column, format_size, format_table
 from kseg.types import Codec
 
-PIECE_BYTES: Final = 16 << 20
+PIECE_BYTES: Final = 2 << 20  # of what a thread does at a time; it may grow to many times of that
+TASK_PIECE_BYTES: Final = 16 << 20  # of what a task of Spark does
+WAITING_BYTES: Final = 16 << 20  # for each thread: what is ready before its turn to be written
+_Into: TypeAlias = Callable[[Append], Generator[Rewritten]]
+"""Repacks a group; what becomes of it goes to the function that it gets, in order."""
 _COLUMNS = (
     Column("PARTITION", at_least=16),
     Column("SEGMENTS", right=True),
@@ -61,6 +69,7 @@ class PartitionRepack(Report):
     path: str
     skipped: str | None = None
     error: str | None = None
+    is_usual: bool = False
     segments_before: int = 0
     segments_after: int = 0
     bytes_before: int = 0
@@ -70,12 +79,17 @@ class PartitionRepack(Report):
 
 @dataclass(frozen=True, slots=True)
 class RepackReport(Report):
-    """All partitions of a run."""
+    """All partitions of a run.
+
+    Attributes:
+        unread: Directories that could not be read and may hold partitions that were asked for.
+    """
 
     partitions: tuple[PartitionRepack, ...]
     codec: str
     dry_run: bool
     seconds: float
+    unread: tuple[str, ...] = ()
 
     @property
     def done(self) -> tuple[PartitionRepack, ...]:
@@ -98,7 +112,7 @@ class RepackReport(Report):
         table = format_table(_COLUMNS, rows, width) if rows else []
         word = "would be repacked" if self.dry_run else "repacked"
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
-        return [*table, f"{number} with {self.codec}", *left_alone(self.partitions)]
+        return [*table, f"{number} with {self.codec}", *left_alone(self.partitions, self.unread)]
 
 
 class Repacker:
@@ -110,8 +124,8 @@ class Repacker:
         self._decoder = RunDecoder()
         self._out = np.empty(0, np.uint8)
 
-    def repack(self, piece: Piece) -> Rewritten:
-        """Repack one piece.
+    def repack(self, piece: Piece, append: Append) -> Rewritten:
+        """Repack one piece; `append` takes what becomes of it, a run of batches at a time.
 
         Raises:
             FormatError: A batch is damaged.
@@ -120,13 +134,14 @@ class Repacker:
         try:
             for chunk, rows in walk_piece(piece, room=self._decoder.room):
                 result.bytes_read += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
-                for run in self._decoder.decode(chunk, rows, np.zeros(rows.stop, np.bool_)):
-                    self._repack_run(run, result)
+                for payloads in self._decoder.unpack(chunk, rows, np.zeros(rows.stop, np.bool_)):
+                    self._decoder.check_records(payloads)
+                    self._repack_run(payloads, append)
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         return result
 
-    def _repack_run(self, run: Run, result: Rewritten) -> None:
+    def _repack_run(self, run: Payloads, append: Append) -> None:
         table, rows = run.chunk.table, run.rows
         sizes = int(table[t.SIZE, rows.start : rows.stop].sum())
         room = sizes + packed_bound(run.payload_bytes) + len(rows) * (t.HEADER_SIZE + BLOCK_SLACK)
@@ -144,8 +159,7 @@ class Repacker:
                 offset=offset_shown(table, row),
             )
         encode.write_headers(self._out, rebuilt, count)
-        result.data.append(self._out[:size].copy())
-        result.tables.append(written)
+        append(self._out[:size], written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,7 @@ def repack_task(task: RepackTask) -> RewrittenFile:
     """Repack a task's pieces into files."""
     task.place.check()
     repacker = Repacker(task.codec, task.level)
-    return store_rewritten(task.place, [repacker.repack(piece) for piece in task.pieces])
+    return store_rewritten(task.place, task.pieces, repacker.repack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +212,8 @@ def repack(
         path: A local log directory, a tree of them, or one partition.
         codec: none, gzip, snappy, lz4 or zstd.
         level: Of the codec; by default Kafka's.
-        segment_bytes: Neighbouring segments are merged up to this size, counted as they are.
+        segment_bytes: Neighbouring segments are merged up to this size, counted as they are; where they grow beyond it,
+            they become several again.
         topics: These only; by default all but internal ones.
         spark: A session to run on; None runs in threads of this process.
         dry_run: Compress, but write nothing.
@@ -221,10 +236,11 @@ def repack(
         for log in chosen.logs:
             refusal = chosen.source.refuse_topic(log.topic)
             if refusal is not None:
-                done.append(PartitionRepack(log.topic, log.partition, log.directory, skipped=refusal.reason))
+                name = log.topic, log.partition, log.directory
+                done.append(PartitionRepack(*name, skipped=refusal.reason, is_usual=refusal.is_usual))
                 continue
             done.append(_repack(log, request))
-    return RepackReport(tuple(done), chosen_codec.label, dry_run, time.perf_counter() - began)
+    return RepackReport(tuple(done), chosen_codec.label, dry_run, time.perf_counter() - began, chosen.unread())
 
 
 def _repack(log: Log, request: _Request) -> PartitionRepack:
@@ -245,71 +261,110 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
             finish_interrupted(log, session)
         sealed = log.segments[:-1]
         if not sealed:
-            return PartitionRepack(log.topic, log.partition, log.directory, skipped="it has no sealed segment")
+            name = log.topic, log.partition, log.directory
+            return PartitionRepack(*name, skipped="it has no sealed segment", is_usual=True)
         if session is not None:
             session.begin_changes()
         groups = group_segments(sealed, request.config, log.segments[-1].base_offset)
-        request.progress.begin(f"{log.topic}-{log.partition}", sum(s.size for s in sealed))
+        size = sum(s.size for s in sealed)
+        if session is not None and len(groups) > 1:  # damage is told before the first group is replaced
+            request.progress.begin(f"{log.topic}-{log.partition} check", size)
+            try:
+                check_segments(sealed, spark=request.spark, workers=request.workers, progress=request.progress)
+            finally:
+                request.progress.end()
+        request.progress.begin(f"{log.topic}-{log.partition}", size)
         stack.callback(request.progress.end)
         place = None
         if request.spark is not None and session is not None:
             folder = stack.enter_context(staging(Path(log.directory)))
             place = Place(folder, write_nonce(folder))
-        after = sum(_repack_group(Path(log.directory), group, request, place) for group in groups)
+        done = [_repack_group(log, group, request, place) for group in groups]
         return PartitionRepack(
             log.topic,
             log.partition,
             log.directory,
             segments_before=len(sealed),
-            segments_after=len(groups),
-            bytes_before=sum(s.size for s in sealed),
-            bytes_after=after,
+            segments_after=sum(segments for segments, _ in done),
+            bytes_before=size,
+            bytes_after=sum(size for _, size in done),
             seconds=round(time.perf_counter() - began, 3),
         )
 
 
-def _repack_group(directory: Path, group: Sequence[Segment], request: _Request, place: Place | None) -> int:
-    made = _run_here(group, request) if place is None else _run_on_spark(group, request, place)
+def _repack_group(log: Log, group: Sequence[Segment], request: _Request, place: Place | None) -> tuple[int, int]:
+    """Put new segments in the place of a group; return how many there are, and their bytes."""
+    into = _runs_here(group, request) if place is None else _runs_on_spark(group, request, place)
     if request.dry_run:
-        size = 0
-        with closing(made) as results:
-            for result in results:
-                size += sum(len(data) for data in result.data)
-                request.progress.advance(result.bytes_read)
-        return size
-    output = CleanedSegment(directory, group[0].base_offset, request.config.index_interval_bytes)
+        return _count_group(group, request, into)
+    directory = Path(log.directory)
+    output = CleanedSegments(
+        directory,
+        group[0].base_offset,
+        request.config,
+        aborted=[txn for segment in group for txn in segment.txn_index],
+        mtime_ms=group[-1].mtime_ms,
+    )
     try:
-        with closing(made) as results:
-            for result in results:
-                for data, table in zip(result.data, result.tables, strict=True):
-                    output.append(data, table)
-                request.progress.advance(result.bytes_read)
-        aborted: list[AbortedTxn] = [txn for segment in group for txn in segment.txn_index]
-        output.finish(aborted, group[-1].mtime_ms)
+        _run(into, output.append, request)
+        output.finish()
+        bases = output.base_offsets
+        write_snapshots(log, bases[1:])
     except BaseException:
         output.abandon()
         raise
-    replace_segments(directory, [output.base_offset], [segment.base_offset for segment in group])
-    return output.size
+    replace_segments(directory, bases, [segment.base_offset for segment in group])
+    return len(bases), output.size
 
 
-def _run_here(group: Sequence[Segment], request: _Request) -> Generator[Rewritten]:
+def _count_group(group: Sequence[Segment], request: _Request, into: _Into) -> tuple[int, int]:
+    roller = Roller(group[0].base_offset, request.config)
+    size = 0
+
+    def count(data: t.Bytes, table: t.Table) -> None:
+        nonlocal size
+        size += len(data)
+        for _ in roller.place(table):
+            pass
+
+    _run(into, count, request)
+    return roller.segments, size
+
+
+def _run(into: _Into, append: Append, request: _Request) -> None:
+    with closing(into(append)) as results:
+        for result in results:
+            request.progress.advance(result.bytes_read)
+
+
+def _runs_here(group: Sequence[Segment], request: _Request) -> _Into:
     local = threading.local()
+    turns = Turns((request.workers or os.cpu_count() or 1) * WAITING_BYTES)
 
-    def work(piece: Piece) -> Rewritten:
+    def work(task: tuple[int, Piece]) -> Rewritten:
+        number, piece = task
         if not hasattr(local, "repacker"):
             local.repacker = Repacker(request.codec, request.level)
-        result: Rewritten = local.repacker.repack(piece)
+        try:
+            result: Rewritten = local.repacker.repack(piece, functools.partial(turns.put, number))
+            turns.end(number)
+        except BaseException:
+            turns.stop()
+            raise
         return result
 
     pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
-    return stream_tasks(work, pieces, workers=request.workers)
+    return functools.partial(turns.gather, stream_tasks(work, enumerate(pieces), workers=request.workers))
 
 
-def _run_on_spark(group: Sequence[Segment], request: _Request, place: Place) -> Generator[Rewritten]:
-    pieces = [piece for segment in group for piece in cut_segment(segment, PIECE_BYTES)]
+def _runs_on_spark(group: Sequence[Segment], request: _Request, place: Place) -> _Into:
+    pieces = [piece for segment in group for piece in cut_segment(segment, TASK_PIECE_BYTES)]
     tasks = [RepackTask(place, bundle, request.codec, request.level) for bundle in bundled(pieces)]
-    for result in run_tasks(repack_task, tasks, spark=request.spark):
-        if isinstance(result, KsegError):
-            raise result
-        yield result.load()
+
+    def into(append: Append) -> Generator[Rewritten]:
+        for result in run_tasks(repack_task, tasks, spark=request.spark):
+            if isinstance(result, KsegError):
+                raise result
+            yield result.load(append)
+
+    return into

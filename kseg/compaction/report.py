@@ -78,12 +78,18 @@ class PartitionCompaction(Report):
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport(Report):
-    """All partitions of a run."""
+    """All partitions of a run.
+
+    Attributes:
+        not_covered: Replicas that the metadata tells of and that were not given.
+        unread: Directories that could not be read and may hold partitions that were asked for.
+    """
 
     partitions: tuple[PartitionCompaction, ...]
     seconds: float
     dry_run: bool = False
     not_covered: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def done(self) -> tuple[PartitionCompaction, ...]:
@@ -115,7 +121,8 @@ class CompactionReport(Report):
         word = "would be compacted" if self.dry_run else "compacted"
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
         summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"
-        lines = [*table, summary, *left_alone(self.partitions), *(f"not covered: {name}" for name in self.not_covered)]
+        lines = [*table, summary, *left_alone(self.partitions, self.unread)]
+        lines += [f"not covered: {name}" for name in self.not_covered]
         if retired := sum(len(p.retired) for p in self.partitions):
             lines.append(f"{retired} segments of the tier retired; their objects stay for the grace period")
         return lines
@@ -134,9 +141,10 @@ class Outcome(Protocol):
     def error(self) -> str | None: ...  # noqa: D102
 
 
-def left_alone(partitions: Iterable[Outcome]) -> list[str]:
+def left_alone(partitions: Iterable[Outcome], unread: Iterable[str] = ()) -> list[str]:
     """A line for each failure, and one for each reason to leave partitions alone."""
     lines = [f"failed: {p.topic}-{p.partition}: {p.error}" for p in partitions if p.error is not None]
+    lines += [f"failed: {text}" for text in unread]
     reasons: dict[str, list[str]] = {}
     for p in partitions:
         if p.skipped is not None:

@@ -17,6 +17,7 @@ from kseg.compaction.output import CleanedSegment
 from kseg.compaction.policy import CleanableRange, group_segments
 from kseg.compaction.rewrite import Append, Rewritten, Rules, last_entries
 from kseg.compaction.strategy import KeyPlan
+from kseg.index.build import IndexBuilder
 from kseg.index.producer import ProducerEntry
 from kseg.index.txn import AbortedTxn
 from kseg.log.partition import Log
@@ -109,7 +110,7 @@ def write_group(
     """Make one segment, complete and durable, of what is left of a group; nothing is left of it after a failure."""
     group = rewritten.segments
     counts = np.zeros(cleaning.COUNTS, np.int64)
-    output = CleanedSegment(directory, group[0].base_offset, round_.config.index_interval_bytes)
+    output = CleanedSegment(directory, IndexBuilder(group[0].base_offset, round_.config.index_interval_bytes))
     try:
         with closing(rewritten.into(output.append)) as results:
             for result in results:

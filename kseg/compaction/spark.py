@@ -86,7 +86,8 @@ class SparkPasses:
         aborted, lingering = AbortedRanges.of(round_.aborted), AbortedRanges.of(round_.lingering)
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(place, pieces, aborted, 2**63 - 1, hash_key, 1) for pieces in groups]
-        parts = [rows for scanned in self._run(scan, tasks, groups) for rows in scanned.transactions]
+        with round_.phase("keys", sum(piece.size for pieces in groups for piece in pieces)):
+            parts = [rows for scanned in self._run(scan, tasks, groups) for rows in scanned.transactions]
 
         def emit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -124,10 +125,7 @@ class SparkPasses:
 
 def _load(files: Sequence[RewrittenFile], append: Append) -> Generator[Rewritten]:
     for file in files:
-        result = file.load()
-        for data, table in zip(result.data, result.tables, strict=True):
-            append(data, table)
-        yield result
+        yield file.load(append)
 
 
 class _Rows:

@@ -88,7 +88,8 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
             seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
             reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
             records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
-    distinct = len(np.unique(reader.take()[:, 0]))
+    hashes = np.sort(reader.take()[:, 0])  # np.unique takes ten times as long
+    distinct = len(hashes[:1]) + int(np.count_nonzero(hashes[1:] != hashes[:-1]))
     scale = _total_bytes(pieces) / max(seen, 1)
     if scale <= 1:
         return Sample(records, distinct)

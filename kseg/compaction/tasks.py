@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from kseg import durable
 from kseg.compaction.keymap import KeyMap, KeyMapFull
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, portable
-from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
+from kseg.compaction.rewrite import Append, LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
 from kseg.compaction.spill import DroppedOffsets
 from kseg.errors import JobError, StorageError
@@ -28,6 +28,7 @@ from kseg.log.staging import check_nonce
 from kseg.log.visibility import AbortedRanges
 from kseg.native import table as t
 from kseg.native.crc32c import crc32c
+from kseg.storage import LocalStore
 
 TASK_BYTES: Final = 64 << 20
 
@@ -78,6 +79,60 @@ def write_file(path: Path, parts: Sequence[NDArray[Any]]) -> File:
         durable.write_all(fd, data, path)
         durable.fsync_file(fd)
     return File(path, len(data), int(crc32c(data, 0, len(data))) if len(data) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """A file that a task wrote part by part; `parts` are their sizes and checksums."""
+
+    path: Path
+    parts: tuple[tuple[int, int], ...]
+
+    def load(self) -> Iterator[t.Bytes]:
+        """Read one part after the other.
+
+        Raises:
+            JobError: A part is not what the task wrote.
+        """
+        with LocalStore().open(str(self.path)) as file:
+            position = 0
+            for size, checksum in self.parts:
+                data = np.empty(size, np.uint8)
+                if file.read_into(position, data) != size or int(crc32c(data, 0, size)) != checksum:
+                    raise self._changed()
+                yield data
+                position += size
+            if position != file.size:
+                raise self._changed()
+
+    def _changed(self) -> JobError:
+        return JobError("a task's file is not what the task wrote", path=str(self.path))
+
+
+class PartWriter:
+    """Writes a file part by part; a context that closes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: list[tuple[int, int]] = []
+        self._fd = durable.create(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        durable.close(self._fd, self._path)
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Write an array, which may change afterwards."""
+        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        durable.write_all(self._fd, data, self._path)
+        self._parts.append((len(data), int(crc32c(data, 0, len(data)))))
+
+    def finish(self) -> PartFile:
+        """Make it durable."""
+        durable.fsync_file(self._fd)
+        return PartFile(self._path, tuple(self._parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,45 +200,46 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFile:
-    """What is left of a task's pieces, in a file; `tables` are those of its batches, one after the other."""
+    """What is left of a task's pieces, in files: batches, part by part, and the tables of the parts."""
 
-    data: File
-    tables: File
+    data: PartFile
+    tables: PartFile
     counts: NDArray[np.int64]
     bytes_read: int
 
-    def load(self) -> Rewritten:
-        """Read it, and take the files away."""
-        tables = self.tables.load().view(np.int64).reshape(t.COLUMNS, -1)
-        result = Rewritten([self.data.load()], [tables], self.counts, self.bytes_read)
-        if not tables.shape[1]:
-            result.data, result.tables = [], []
+    def load(self, append: Append) -> Rewritten:
+        """Read it part by part, and take the files away.
+
+        Raises:
+            JobError: It is not what the task wrote; some of it was appended by then.
+        """
+        for data, table in zip(self.data.load(), self.tables.load(), strict=True):
+            append(data, table.view(np.int64).reshape(t.COLUMNS, -1))
         for file in (self.data, self.tables):
             durable.unlink(file.path, missing_ok=True)
-        return result
+        return Rewritten(counts=self.counts, bytes_read=self.bytes_read)
 
 
 def rewrite(task: RewriteTask) -> RewrittenFile:
     """Run pass 2 over a task's pieces."""
     task.place.check()
     rewriter = Rewriter(task.rules, task.answers.open())
-    return store_rewritten(task.place, [rewriter.rewrite(piece) for piece in task.pieces])
+    return store_rewritten(task.place, task.pieces, rewriter.rewrite)
 
 
-def store_rewritten(place: Place, parts: Sequence[Rewritten]) -> RewrittenFile:
-    """Write what is left of pieces, one after the other, into files."""
-    tables, position = [t.new_table(0)], 0
-    for part in parts:
-        for data, table in zip(part.data, part.tables, strict=True):
-            table[t.POSITION] += position
+def store_rewritten(
+    place: Place, pieces: Sequence[Piece], rewrite_piece: Callable[[Piece, Append], Rewritten]
+) -> RewrittenFile:
+    """Rewrite pieces, one after the other, into files; no more than a part is held in memory."""
+    with PartWriter(place.new_file("data")) as batches, PartWriter(place.new_file("table")) as tables:
+
+        def append(data: t.Bytes, table: t.Table) -> None:
+            batches.append(data)
             tables.append(table)
-            position += len(data)
-    return RewrittenFile(
-        write_file(place.new_file("data"), [data for part in parts for data in part.data]),
-        write_file(place.new_file("table"), [np.concatenate(tables, axis=1)]),
-        np.sum([part.counts for part in parts], axis=0),
-        sum(part.bytes_read for part in parts),
-    )
+
+        parts = [rewrite_piece(piece, append) for piece in pieces]
+        counts = np.sum([part.counts for part in parts], axis=0)
+        return RewrittenFile(batches.finish(), tables.finish(), counts, sum(part.bytes_read for part in parts))
 
 
 def bundled(pieces: Sequence[Piece]) -> list[tuple[Piece, ...]]:

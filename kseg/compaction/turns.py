@@ -19,10 +19,17 @@ class Turns:
     """The pieces of one segment, by number; any thread may call it.
 
     Calls of `append` do not overlap. Where one fails, its error is that of the call that wrote, and no more is written.
+
+    Args:
+        most_waiting: Where more bytes would wait, who has them waits for its turn instead. Pieces are then begun in
+            their order, and who cannot end one calls `stop`.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, most_waiting: int = 2**62) -> None:
+        self._lock = threading.Condition(threading.Lock())
+        self._most_waiting = most_waiting
+        self._waiting_bytes = 0
+        self._is_stopped = False
         self._append: Append | None = None
         self._writing = threading.Lock()
         self._turn = 0
@@ -42,9 +49,11 @@ class Turns:
 
     def put(self, number: int, data: t.Bytes, table: t.Table) -> None:
         """Take batches of a piece that lie back to back in `data`, which may change afterwards."""
-        if self._may_write(number):
+        if self._takes_turn(number, data.nbytes + table.nbytes):
             self._write(data, table)
             self._write_waiting()
+            return
+        if self._is_stopped:
             return
         held = pooled(len(data))
         held[:] = data
@@ -59,6 +68,23 @@ class Turns:
             self._ended.add(number)
         if self._may_write(number):
             self._write_waiting()
+
+    def stop(self) -> None:
+        """A piece will not be ended: nobody waits for it any more, and nothing behind it is written."""
+        with self._lock:
+            self._is_stopped = True
+            self._lock.notify_all()
+
+    def _takes_turn(self, number: int, size: int) -> bool:
+        """Wait until a piece has its turn, or its bytes may wait; tell which of them it is."""
+        while not self._may_write(number):
+            with self._lock:
+                if self._waiting_bytes + size <= self._most_waiting or self._is_stopped:
+                    self._waiting_bytes += size
+                    return False
+                if self._is_busy or number != self._turn:
+                    self._lock.wait()
+        return True
 
     def _may_write(self, number: int) -> bool:
         """Whether a piece has its turn and nobody writes; who asked is the one who writes then."""
@@ -75,10 +101,14 @@ class Turns:
                 if not parts:
                     if self._turn not in self._ended:
                         self._is_busy = False
+                        self._lock.notify_all()
                         return
                     self._turn += 1
             for data, table in parts:
                 self._write(data, table)
+            with self._lock:
+                self._waiting_bytes -= sum(data.nbytes + table.nbytes for data, table in parts)
+                self._lock.notify_all()
 
     def _write(self, data: t.Bytes, table: t.Table) -> None:
         with self._writing:

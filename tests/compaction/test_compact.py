@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg.compaction import CleanerConfig, compact
+from kseg.compaction import CleanerConfig, compact, repack
 from kseg.log.lock import DirLock
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
@@ -104,6 +105,22 @@ def test_damage_stops_its_partition_alone(tmp_path):
     assert content(tmp_path / "data" / "bad-0") == before
 
 
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_damage_in_what_was_cleaned_before_is_told_before_the_first_group_is_replaced(tmp_path, strategy):
+    builder = LogBuilder(tmp_path / "data")
+    for _ in range(3):
+        keyed(builder.segment(), 5, 2)
+    directory = builder.corrupt(byte=64).segment().record(b"k0", b"x").segment().record(b"k0", b"y").write()
+    before = content(directory)
+    config = dataclasses.replace(CONFIG, segment_bytes=100, strategy=strategy)
+    (done,) = compact(directory, config=config, now_ms=NOW, first_dirty=30).partitions
+    assert "checksum" in done.error
+    assert content(directory) == before
+    (repacked,) = repack(directory, codec="zstd", segment_bytes=100).partitions
+    assert "checksum" in repacked.error
+    assert content(directory) == before
+
+
 def test_a_copy_is_compacted_and_the_log_is_left_alone(orders, tmp_path):
     before = content(orders)
     report = compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
@@ -124,6 +141,26 @@ def test_a_copy_inside_of_its_own_log_is_refused(orders, below):
     assert "inside of the partition" in done.error
     assert content(orders) == before
     assert not [path for path in orders.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("below", ["copies", "copies/deeper", "others-0", "others-0/copies"])
+def test_a_copy_in_the_way_of_a_broker_is_refused(orders, below):
+    """A broker does not start on a log directory with a folder in it that is no partition's."""
+    shutil.copytree(orders, orders.parent / "others-0")
+    (orders.parent / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    before = content(orders.parent)
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW, output=orders.parent / below).partitions
+    assert "inside of" in done.error
+    assert content(orders.parent) == before
+    assert not (orders.parent / "copies").exists()
+
+
+def test_a_copy_into_a_directory_that_is_in_use_is_refused_with_status_3(orders, tmp_path):
+    (tmp_path / "other").mkdir()
+    with DirLock(tmp_path / "other"):
+        answer = run("compact", orders, "--cleanup-policy", "compact", "--output", tmp_path / "other")
+    assert answer.status == 3
+    assert [path.name for path in (tmp_path / "other").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("strategy", ["memory", "spill"])

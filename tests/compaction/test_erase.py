@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import kseg
-from kseg.compaction import erase
+from kseg.compaction import erase, read_keys
 from kseg.errors import OptionError, StorageError
+from kseg.storage import LocalStore
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
 from tests.compaction.rounds import START_MS, Setup
@@ -126,10 +129,41 @@ def test_keys_come_from_arrow_and_files(people, tmp_path):
         assert "4711" not in answer.text
 
 
-@pytest.mark.parametrize("keys", [None, b"one", [None], [7], 7])
+@pytest.mark.parametrize(
+    "keys",
+    [None, b"one", [None], [7], 7, [], pa.array([7]), pa.table({}), pa.table({"id": [7], "email": [SECRET]})],
+)
 def test_wrong_keys_are_refused(people, keys):
     with pytest.raises(OptionError):
         erase(people, keys=keys)
+
+
+def test_a_data_frame_of_pandas_gives_its_keys_and_not_the_names_of_its_columns(people):
+    assert erase(people, keys=pd.DataFrame({"id": [7], "key": [SECRET]}), dry_run=True).records == 2
+    assert erase(people, keys=pd.Series([SECRET.decode()]), dry_run=True).records == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [(b"", "holds no key"), (b"\r\n \n", "holds no key"), (SECRET.decode().encode("utf-16"), "line 1 .* is not utf8")],
+)
+def test_a_file_without_keys_or_in_another_encoding_is_refused(people, tmp_path, written, complaint):
+    (tmp_path / "keys").write_bytes(written)
+    with pytest.raises(OptionError, match=complaint):
+        read_keys(tmp_path / "keys")
+    assert run("erase", people, "--keys", tmp_path / "keys", "--yes").status == 2
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbf" + SECRET + b"\r\n")
+    assert read_keys(tmp_path / "keys").to_pylist() == [SECRET]
+
+
+def test_a_predicate_that_fails_stops_its_partition_and_tells_no_record(people):
+    before = all_bytes(people)
+    report = erase(people, predicate=lambda batch: {}[batch.column("key")[0].as_py()])
+    assert report.failed[0].error == "the predicate failed with KeyError"
+    assert all_bytes(people) == before
 
 
 def test_it_asks_first(people, tmp_path):
@@ -166,3 +200,83 @@ def test_records_of_a_directory_that_failed_are_not_told_as_erased(people, monke
     assert "a last look" not in text
     assert "2 records that were found there may still be there" in text
     assert SECRET in all_bytes(people)
+
+
+def test_what_only_leftovers_hold_is_counted_and_asked_for_too(people, tmp_path):
+    """A dry run found nothing in the segments, and the command line was content with that."""
+    given_up = people / "00000000000000000099.log.deleted"
+    shutil.copy(people / "00000000000000000000.log", given_up)
+    quarantine = people / ".kseg" / "quarantine" / "run"
+    quarantine.mkdir(parents=True)
+    shutil.copy(people / "00000000000000000000.log", quarantine)
+    before = all_bytes(people)
+    planned = erase(people, keys=[SECRET], dry_run=True)
+    assert (planned.deleted_files, planned.deleted_quarantine) == ((str(given_up),), (str(quarantine),))
+    assert "would be deleted: " in str(planned)
+    assert all_bytes(people) == before
+    assert erase(people, keys=[SECRET]).is_proof
+    assert not (people / ".kseg").exists()
+    given_up.write_bytes(SECRET)
+    (tmp_path / "keys").write_bytes(SECRET)
+    answer = run("erase", people, "--keys", tmp_path / "keys")
+    assert answer.status == 2
+    assert "--yes" in answer.messages
+
+
+def test_the_quarantine_of_a_partition_without_segments_is_searched(people):
+    lost = people.parent / "people-1"
+    quarantine = lost / ".kseg" / "quarantine" / "run"
+    shutil.copytree(people, quarantine)
+    report = erase(people.parent, keys=[SECRET])
+    assert report.deleted_quarantine == (str(quarantine),)
+    assert SECRET not in all_bytes(people.parent)
+
+
+def test_what_was_set_aside_is_found_beside_one_partition_and_where_nothing_else_is_left(people):
+    aside = people.parent / "people-0.0123456789abcdef0123456789abcdef-future"
+    shutil.copytree(people, aside)
+    other = people.parent / "people-1.0123456789abcdef0123456789abcdef-delete"
+    shutil.copytree(people, other)
+    assert erase(people, keys=[SECRET]).records == 4
+    assert SECRET not in all_bytes(aside)
+    shutil.rmtree(people)
+    shutil.rmtree(aside)
+    assert erase(people.parent, keys=[SECRET], topics=["people"]).records == 2
+    assert SECRET not in all_bytes(other)
+
+
+def test_internal_topics_that_were_set_aside_are_touched_only_by_name(people):
+    aside = people.parent / "__consumer_offsets-0.0123456789abcdef0123456789abcdef-delete"
+    shutil.copytree(people, aside)
+    assert erase(people.parent, keys=[SECRET]).records == 2
+    assert SECRET in all_bytes(aside)
+    assert erase(people.parent, keys=[SECRET], topics=["__consumer_offsets"]).records == 2
+
+
+def test_a_directory_that_cannot_be_read_is_told_and_there_is_no_proof(people, monkeypatch):
+    locked = [people.parent / name for name in ("people-1", f"people-2.{'0' * 32}-stray", "others-0")]
+    for directory in locked:
+        shutil.copytree(people, directory)
+    list_ = LocalStore.list
+
+    def refuse(store, path):
+        if Path(path) in locked:
+            raise StorageError("permission denied", path=path)
+        return list_(store, path)
+
+    monkeypatch.setattr(LocalStore, "list", refuse)
+    report = erase(people.parent, keys=[SECRET], topics=["people"])
+    assert report.unread == tuple(f"{path}: permission denied" for path in locked[:2])
+    assert not report.is_proof
+    assert report.records == 2
+    with pytest.raises(StorageError, match="others-0: permission denied"):
+        erase(people.parent, keys=[SECRET], topics=["others"])
+    for verb in (("compact", "--topics", "people", "--cleanup-policy", "compact"), ("repack", "--codec", "none")):
+        answer = call(verb[0], people.parent, *verb[1:], "--dry-run")
+        assert answer.status == 1
+        assert f"failed: {locked[0]}: permission denied" in answer.text
+        assert "stray" not in answer.text
+
+
+def test_a_partition_that_was_refused_is_no_part_of_a_proof(people):
+    assert not dataclasses.replace(erase(people, keys=[SECRET]), refusals=("people-0: broker 2 holds it too",)).is_proof

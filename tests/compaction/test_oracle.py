@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 
 import pytest
 
-from kseg.compaction import compact
+from kseg.compaction import CleanerConfig, compact
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
-from tests.compaction.rounds import START_MS, GrowingLog, Setup
+from tests.compaction.rounds import START_MS, UNLIMITED, GrowingLog, Setup
 from tests.kafka.oracle import Oracle
 from tests.scale import counts
 
 pytestmark = pytest.mark.oracle
 SEEDS_PER_TEST = 5
 INSIDE_SEEDS = range(200, 200 + counts(6))
+REBUILT_SEEDS = (1063, 1144, 1232, 1275, *range(1500, 1496 + counts(6)))
 SNAPSHOT_SEEDS = (11, 29, *range(101, 95 + counts(5), 2))  # producers of odd ones expire in every other round
 
 
@@ -83,3 +85,42 @@ def test_a_round_that_begins_inside_a_segment_takes_the_same_transactions_for_ab
             assert oracle.dump(ours) == oracle.dump(theirs), f"seed {seed}"
             rounds += 1
     assert rounds
+
+
+@pytest.mark.parametrize("seed", REBUILT_SEEDS)
+def test_a_round_inside_a_cleaned_segment_knows_the_aborted_transactions_that_a_broker_finds_when_it_starts(
+    oracle, tmp_path, seed
+):
+    """Without a clean shutdown it rebuilds transaction indexes: one whose batches an earlier round took is in none."""
+    rng = random.Random(seed)
+    options = {"txn": rng.choice([0.4, 0.9, 0.95]), "life": rng.choice([5, 25, 100])}
+    options |= {"roll": rng.choice([0.01, 0.02, 0.05]), "keys": rng.choice([5, 30, 100]), "gap": rng.choice([0, 0.1])}
+    source, ours, theirs = (tmp_path / name / "t-0" for name in ("source", "ours", "theirs"))
+    oracle.gen(source, seed, rng.choice([150, 250, 400]), codec="none", **options)
+    bases = sorted(int(path.stem) for path in source.glob("*.log"))
+    parts = rng.choice([2, 3])
+    now_ms = START_MS
+    ours.mkdir(parents=True)
+    theirs.mkdir(parents=True)
+    for number in range(parts):
+        for base in bases[number * len(bases) // parts : (number + 1) * len(bases) // parts]:
+            for file in source.glob(f"{base:020d}.*[!t]"):  # all but the snapshot
+                shutil.copy2(file, ours)
+                shutil.copy2(file, theirs)
+        last = max((int(path.stem) for path in ours.glob("*.log")), default=0)
+        if not last:  # a log that never rolled has nothing to clean
+            continue
+        first = 0 if number == 0 and rng.random() < 0.5 else rng.randrange(last + 1)
+        expiration_ms = rng.choice([1000, UNLIMITED])
+        config = CleanerConfig(
+            delete_retention_ms=1000,
+            index_interval_bytes=256,
+            segment_bytes=1 << 20,
+            producer_id_expiration_ms=expiration_ms,
+            strategy=rng.choice(["memory", "spill"]),
+        )
+        (done,) = compact(ours, config=config, now_ms=now_ms, first_dirty=first).partitions
+        if done.skipped is None:
+            oracle.clean(theirs, first, now_ms, **{"producer.id.expiration.ms": expiration_ms})
+            assert oracle.dump(ours) == oracle.dump(theirs), f"round {number}"
+        now_ms += rng.choice([100, 700, 5000])

@@ -100,3 +100,31 @@ def test_nobody_writes_once_it_is_closed():
     is_open = False
     worker.join()
     assert written and all(written)
+
+
+def test_who_has_more_than_may_wait_waits_for_its_turn():
+    turns, written = Turns(most_waiting=1), []
+    memories = [np.empty(2, np.uint8) for _ in range(PIECES)]
+
+    def append(data, _):
+        written.append((tuple(data.tolist()), any(np.shares_memory(data, memory) for memory in memories)))
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(do_piece, turns, number, memories[number]) for number in range(PIECES)]
+        with closing(turns.gather((future.result(60) for future in made), append)) as gathered:
+            assert len(list(gathered)) == PIECES
+    assert written == [((number, place), True) for number in range(PIECES) for place in range(PARTS)]
+
+
+def test_nobody_waits_for_a_piece_that_failed():
+    turns, written = Turns(most_waiting=1), []
+    with closing(turns.gather((Rewritten() for _ in range(2)), lambda data, _: written.append(data))) as gathered:
+        next(gathered)
+        worker = threading.Thread(target=do_piece, args=(turns, 1))
+        worker.start()
+        worker.join(0.05)
+        assert worker.is_alive()
+        turns.stop()
+        worker.join(10)
+        assert not worker.is_alive()
+    assert written == []

@@ -73,6 +73,7 @@ def test_erasing_and_repacking_on_spark_write_the_same_files(spark, oracle, tmp_
         lambda path, session: erase(path, keys=frame if session else keys, spark=session),
         lambda path, session: erase(path, predicate=has_long_value, spark=session),
         lambda path, session: repack(path, codec="zstd", spark=session),
+        lambda path, session: repack(path, codec="none", segment_bytes=4096, spark=session),
     ):
         results = []
         for session in (None, spark):
@@ -138,3 +139,25 @@ def test_executors_of_their_own_write_the_same_files(tmp_path, oracle):
     expected = files_of(here)
     assert expected != files_of(source)
     assert [files_of(Path(path)) for path in pairs[::2]] == [expected, expected]
+
+
+@pytest.mark.parametrize(("python", "status"), [(None, 0), ("false", 1)])
+def test_workers_of_a_local_master_run_with_the_python_of_the_call(tmp_path, python, status):
+    """Where kseg was called by its path, workers ran with whatever python3 was, and had no numpy."""
+    builder = LogBuilder(tmp_path / "data").segment().record(b"k", b"1").record(b"k", b"2")
+    directory = builder.segment().record(b"k", b"3").write()
+    others = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
+    variables = {name: value for name, value in (os.environ | environment()).items() if name not in others}
+    if python is not None:
+        variables["PYSPARK_PYTHON"] = python
+    command = [sys.executable, "-m", "kseg", "compact", str(directory), "--cleanup-policy", "compact", "--json"]
+    done = subprocess.run(
+        [*command, "--min-cleanable-dirty-ratio", "0", "--strategy", "spill", "--spark", "local[1]"],
+        env=variables, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr[-3000:]
+    if status:
+        assert done.stderr.splitlines()[-1].startswith("kseg: Spark failed: ")
+    else:
+        assert json.loads(done.stdout.splitlines()[0])["records_after"] == 1
+    assert not (directory / ".kseg").exists()
