@@ -37,6 +37,7 @@ EXIT_STATUSES: Final = """exit status:
   1  damage was found
   2  the call or its input is wrong
   3  refused: a live broker holds the directory's .lock
+  130  interrupted by Ctrl-C
 """
 EXAMPLE: Final = """example:
   kseg ls /var/lib/kafka/data
@@ -117,6 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return _fail(out, StorageError(f"cannot write the output: {error.strerror or error}"))
     except KeyboardInterrupt:
+        _tell(out, "interrupted")
         return INTERRUPTED
     except SystemExit as done:  # argparse leaves so after --help and --version
         return done.code if isinstance(done.code, int) else WRONG
@@ -124,11 +126,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(out: Output, error: KsegError) -> int:
+    _tell(out, str(error))
+    return exit_status(error)
+
+
+def _tell(out: Output, message: str) -> None:
     try:
-        out.note(str(error))
+        out.note(message)
     except BrokenPipeError:
         _silence_stdout()
-    return exit_status(error)
 
 
 def _silence_stdout() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kseg.cli.common import add_json, add_metadata_topic, add_path, parse_count, parse_time
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
             progress=for_people(quiet=args.json),
             **given,
         )
-    show(report, args, out)
+    show(report, args, out, report.unread)
 
 
 def _arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -97,8 +98,8 @@ def _may_delete(planned: OffloadReport, args: argparse.Namespace, out: Output) -
     return confirm(what, args, out)
 
 
-def show(report: Any, args: argparse.Namespace, out: Output) -> None:
-    """Show a report of partitions, and set the exit status."""
+def show(report: Any, args: argparse.Namespace, out: Output, unread: Sequence[str] = ()) -> None:
+    """Show a report of partitions, and set the exit status; `unread` are directories that could not be read."""
     if args.json:
         for partition in (values := report.to_dict()).pop("partitions"):
             out.json(partition)
@@ -107,7 +108,7 @@ def show(report: Any, args: argparse.Namespace, out: Output) -> None:
         for line in report.lines(out.width):
             out.line(line)
     has_errors = any(partition.error is not None for partition in report.partitions)
-    if has_errors or any(refusal.is_damage for refusal in report.refusals):
+    if has_errors or unread or any(refusal.is_damage for refusal in report.refusals):
         out.status = DAMAGED
     elif any(not refusal.is_usual for refusal in report.refusals):
         out.status = WRONG

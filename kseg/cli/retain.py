@@ -94,7 +94,7 @@ def _run_tiered(args: argparse.Namespace, out: Output, given: dict[str, Any]) ->
         if gone and not confirm(_question(planned), args, out):
             return
     report = retain_tiered(remote, path, dry_run=args.dry_run, progress=for_people(quiet=args.json), **given)
-    show(report, args, out)
+    show(report, args, out, report.unread)
 
 
 def _question(planned: TierRetentionReport) -> str:
@@ -110,7 +110,7 @@ def _show(report: RetentionReport, args: argparse.Namespace, out: Output) -> Non
     else:
         for line in report.lines(out.width):
             out.line(line)
-    if any(refusal.is_damage for refusal in report.refusals):
+    if report.unread or any(refusal.is_damage for refusal in report.refusals):
         out.status = DAMAGED
     elif any(not refusal.is_usual for refusal in report.refusals):
         out.status = WRONG

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from kseg.errors import JobError, OptionError
 
 
 @contextlib.contextmanager
@@ -13,15 +19,33 @@ def open_session(master: str) -> Iterator[SparkSession]:
     """A session for a block: one that is there already, or a new one, which is stopped at the end.
 
     An empty master leaves the choice to Spark's own settings, as spark-submit makes them.
+
+    Raises:
+        OptionError: Spark does not start.
+        JobError: What was run on it failed for a reason that is not kseg's.
     """
     found = SparkSession.getActiveSession()
     if found is not None:
         yield found
         return
+    if master.startswith("local"):  # workers on this machine need what this process has
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: SparkSession.Builder = SparkSession.builder
     builder = builder.appName("kseg")
-    session = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        session = (builder.master(master) if master else builder).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise OptionError(f"Spark does not start on {master!r}: {_reason(error)}") from error
     try:
         yield session
+    except (PySparkException, Py4JError) as error:
+        raise JobError(f"Spark failed: {_reason(error)}", hint="its own messages say where") from error
     finally:
         session.stop()
+
+
+def _reason(error: Exception) -> str:
+    """The last line of what an error says, which tells it; traces of Java and Python come before."""
+    text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

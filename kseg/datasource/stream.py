@@ -86,7 +86,8 @@ class KsegStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxOffsetsPerTrigger`; never ReadAllAvailable, which thus tells that a trigger wants all in one batch."""
-        return ReadMaxRows(self._options.max_offsets_per_trigger or MAX_INT64)
+        limit = self._options.max_offsets_per_trigger
+        return ReadMaxRows(MAX_INT64 if limit is None else limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Settle where the query ends: what is visible now."""
@@ -310,6 +311,6 @@ def _is_fixed(starting: Start) -> bool:
 
 
 def share_limit(spans: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """Share a limit by how much each partition has; one that would get nothing gets one offset."""
-    total = sum(spans.values())
-    return {tp: min(span, max(1, limit * span // total)) for tp, span in spans.items()}
+    """Share a limit by how much each partition has; one that would get nothing gets one offset, unless nobody does."""
+    total, least = sum(spans.values()), min(limit, 1)
+    return {tp: min(span, max(least, limit * span // total)) for tp, span in spans.items()}

@@ -21,8 +21,7 @@ from kseg.retention.apply import apply_retention, doomed_files, leftover_files
 from kseg.retention.limits import KnownLimits, resolve_limits
 from kseg.retention.plan import LogFacts, RetentionPlan, candidates_of, plan_retention
 from kseg.retention.report import DeletedSegment, PartitionRetention, RetentionReport
-from kseg.settings.select import select_logs
-from kseg.settings.source import SettingsSource
+from kseg.settings.select import Selection, select_logs
 from kseg.settings.values import Refusal
 
 SETTINGS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
@@ -71,7 +70,7 @@ def retain(
     chosen = select_logs(path, topics, settings, metadata, server_properties)
     logs = chosen.logs
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    run = _Run(chosen.source, now_ms, dry_run=dry_run)
+    run = _Run(chosen, now_ms, dry_run=dry_run)
     with ExitStack() as stack:
         for parent in () if dry_run else sorted({os.path.dirname(log.directory) for log in logs}):  # noqa: PTH120
             stack.enter_context(DirLock(parent))
@@ -86,8 +85,9 @@ def retain(
 class _Run:
     """One call of `retain`, partition by partition."""
 
-    def __init__(self, source: SettingsSource, now_ms: int, *, dry_run: bool) -> None:
-        self._source = source
+    def __init__(self, chosen: Selection, now_ms: int, *, dry_run: bool) -> None:
+        self._source = chosen.source
+        self._unread = chosen.unread()
         self._now_ms = now_ms
         self._dry_run = dry_run
         self._done: list[PartitionRetention] = []
@@ -182,6 +182,7 @@ class _Run:
             sum(segment.bytes for segment in deleted),
             sum(segment.freed_bytes for segment in deleted) + sum(done.leftover_bytes for done in self._done),
             seconds,
+            self._unread,
         )
 
 

@@ -66,6 +66,7 @@ class RetentionReport(Report):
         refusals: Topics and partitions that were left alone, and why.
         segments: How many segments went.
         log_bytes: What their log files had; `freed_bytes` is with indexes and snapshots, and with what was left over.
+        unread: Directories that could not be read and may hold partitions that were asked for.
     """
 
     dry_run: bool
@@ -76,6 +77,7 @@ class RetentionReport(Report):
     log_bytes: int
     freed_bytes: int
     seconds: float
+    unread: tuple[str, ...] = ()
 
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
@@ -102,4 +104,5 @@ class RetentionReport(Report):
         leftover = sum(found.leftover_bytes for found in self.partitions)
         if leftover:
             summary += f", {format_size(leftover)} of it left over from before"
-        return [*table, summary, *(f"refused: {refusal}" for refusal in self.refusals)]
+        failed = [f"failed: {text}" for text in self.unread]
+        return [*table, summary, *failed, *(f"refused: {refusal}" for refusal in self.refusals)]

@@ -258,6 +258,7 @@ class _Job:
             sum(len(found.deleted) for found in partitions),
             sum(found.freed_bytes for found in partitions),
             seconds,
+            self.chosen.unread(),
         )
 
 

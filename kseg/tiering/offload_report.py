@@ -51,7 +51,11 @@ class PartitionOffload:
 
 @dataclass(frozen=True, slots=True)
 class OffloadReport(Report):
-    """What `kseg.tiering.offload` did."""
+    """What `kseg.tiering.offload` did.
+
+    Attributes:
+        unread: Directories that could not be read and may hold partitions that were asked for.
+    """
 
     dry_run: bool
     remote: str
@@ -64,6 +68,7 @@ class OffloadReport(Report):
     deleted_segments: int
     freed_bytes: int
     seconds: float
+    unread: tuple[str, ...] = ()
 
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
@@ -92,4 +97,5 @@ class OffloadReport(Report):
                 f"; {format_count(self.deleted_segments, 'local segment')} {gone}, {format_size(self.freed_bytes)}"
             )
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
+        errors += [f"failed: {text}" for text in self.unread]
         return [*table, summary, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]

@@ -354,6 +354,7 @@ class _Job:
             sum(found.waiting_segments for found in self.done),
             sum(found.waiting_bytes for found in self.done),
             seconds,
+            self.chosen.unread(),
         )
 
 

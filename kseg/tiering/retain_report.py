@@ -69,7 +69,11 @@ class PartitionTierRetention:
 
 @dataclass(frozen=True, slots=True)
 class TierRetentionReport(Report):
-    """What `kseg.tiering.retain` did, or with `dry_run` would do."""
+    """What `kseg.tiering.retain` did, or with `dry_run` would do.
+
+    Attributes:
+        unread: Directories that could not be read and may hold partitions that were asked for.
+    """
 
     dry_run: bool
     remote: str
@@ -86,6 +90,7 @@ class TierRetentionReport(Report):
     waiting_segments: int
     waiting_bytes: int
     seconds: float
+    unread: tuple[str, ...] = ()
 
     def lines(self, width: int = _WIDTH) -> list[str]:
         """The report as a table."""
@@ -120,4 +125,5 @@ class TierRetentionReport(Report):
             wait = f"{format_count(self.waiting_segments, 'retired segment')}, {format_size(self.waiting_bytes)}"
             lines.append(f"objects of {wait}, stay until the grace period is over: run it again then")
         errors = [f"failed: {found.error}" for found in self.partitions if found.error is not None]
+        errors += [f"failed: {text}" for text in self.unread]
         return [*lines, *errors, *(f"refused: {refusal}" for refusal in self.refusals)]

@@ -48,13 +48,13 @@ class EpochRuns:
 
     def __init__(self) -> None:
         self.runs: list[tuple[int, int, int]] = []
-        self._has_legacy = False
+        self._lacks_epochs = False
 
     def add(self, table: t.Table) -> None:
         """Take batches."""
         epochs = table[t.LEADER_EPOCH]
         edges = [0, *(np.flatnonzero(epochs[1:] != epochs[:-1]) + 1).tolist(), len(epochs)]
-        self._has_legacy |= bool((table[t.MAGIC] < 2).any())
+        self._lacks_epochs |= bool((epochs < 0).any())
         for start, end in itertools.pairwise(edges):
             epoch, last = int(epochs[start]), int(table[t.LAST_OFFSET, end - 1])
             if self.runs and self.runs[-1][0] == epoch:
@@ -65,7 +65,7 @@ class EpochRuns:
     def join(self, behind: EpochRuns) -> None:
         """Take what batches behind these have."""
         self.runs += behind.runs
-        self._has_legacy |= behind._has_legacy
+        self._lacks_epochs |= behind._lacks_epochs
 
     def wrong(self, epochs: LeaderEpochs, end_offset: int, path: str) -> IndexFileError | None:
         """What is wrong with a checkpoint of all epochs up to `end_offset`."""
@@ -73,9 +73,9 @@ class EpochRuns:
         if latest is not None and latest.start_offset >= end_offset:
             text = f"epoch {latest.epoch} begins at {latest.start_offset}, and the segment ends at {end_offset}"
             return IndexFileError(text, path=path)
-        if latest is None:  # a legacy batch clears a broker's checkpoint
+        if latest is None:  # a legacy batch, which may be one of magic 2 by now, clears a broker's checkpoint
             text = f"is empty, and batches have leader epochs up to {max((run[0] for run in self.runs), default=-1)}"
-            return IndexFileError(text, path=path) if self.runs and not self._has_legacy else None
+            return IndexFileError(text, path=path) if self.runs and not self._lacks_epochs else None
         for epoch, first, last in self.runs:
             for offset in (first, last):
                 told = epochs.epoch_of(offset)  # entries before the log's start are cut off

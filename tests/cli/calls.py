@@ -8,11 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kseg.cli.main import main
+from kseg.errors import StorageError
+from kseg.storage import LocalStore
 
 
 @dataclass(frozen=True)
@@ -63,3 +69,22 @@ def start(command: list[str]) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+@contextmanager
+def unreadable(monkeypatch: pytest.MonkeyPatch, *directories: Path) -> Iterator[None]:
+    """Make directories that nobody may list, root neither; they are empty, and gone at the end."""
+    list_ = LocalStore.list
+
+    def refuse(store: LocalStore, path: str) -> Any:
+        if Path(path) in directories:
+            raise StorageError("permission denied", path=path)
+        return list_(store, path)
+
+    for directory in directories:
+        directory.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "list", refuse)
+        yield
+    for directory in directories:
+        directory.rmdir()

@@ -128,7 +128,7 @@ def test_lost_offsets_are_an_error_or_are_counted(tmp_path):
     assert (report["lost_offsets"], report["rows"]) == (7, 18)
 
 
-def test_an_interrupt_is_quiet_and_leaves_nothing(tmp_path):
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path):
     logs, target = make_log(tmp_path / "logs"), tmp_path / "lake"
     code = (
         "import sys, threading, kseg.exporting.write as w, kseg.exporting.job as j\n"
@@ -147,7 +147,7 @@ def test_an_interrupt_is_quiet_and_leaves_nothing(tmp_path):
     assert call("export", logs, target).status == 3, "another export writes there"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (130, b"", b"kseg: interrupted\n")
     assert data_files(target) == []
     assert list((target / "_kseg" / "staging").iterdir()) == []
     assert call("export", logs, target).status == 0

@@ -122,7 +122,7 @@ def test_a_closed_stdout_or_stderr_is_quiet(golden, name, closed, status):
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
-def test_an_interrupt_is_quiet(tmp_path):
+def test_an_interrupt_is_one_line(tmp_path):
     fifo = tmp_path / "leader-epoch-checkpoint"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "kseg", "dump", str(fifo)]
@@ -130,7 +130,7 @@ def test_an_interrupt_is_quiet(tmp_path):
     with fifo.open("wb"):  # opens once the other side reads, and then keeps it waiting
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (130, b"", b"kseg: interrupted\n")
 
 
 def test_an_empty_directory(tmp_path):

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from kseg.cli.main import main
-from tests.cli.calls import call
+from tests.cli.calls import call, unreadable
 from tests.log.written import START, bases
 from tests.retention.test_job import make_log
 from tests.tiering.cluster import make_cluster
@@ -32,6 +32,26 @@ def test_json(tmp_path):
     assert (partition["topic"], partition["start_offset"]) == ("orders", 20)
     assert [segment["rule"] for segment in partition["deleted"]] == ["time", "time"]
     assert (summary["summary"]["segments"], summary["summary"]["dry_run"]) == (2, False)
+
+
+@pytest.mark.parametrize("tiered", [False, True])
+def test_a_directory_that_cannot_be_read_is_told(tmp_path, monkeypatch, tiered):
+    """It was passed over, with status 0."""
+    folder = tmp_path / "data"
+    topic, more = "orders", ()
+    if tiered:
+        topic, more = "a", ("--remote", tmp_path / "tier", "--archive", "--local-retention-ms", 0)
+        assert call("offload", make_cluster(folder), tmp_path / "tier", "--topics", topic, "--archive").status == 0
+    else:
+        make_log(folder)
+    locked = [folder / f"{topic}-1", folder / "others-0"]
+    with unreadable(monkeypatch, *locked):
+        answer = call("retain", folder, "--topics", topic, *FLAGS, *more, "--dry-run")
+        assert answer.status == 1, answer.messages
+        assert [line for line in answer.lines if "denied" in line] == [f"failed: {locked[0]}: permission denied"]
+        answer = call("retain", folder, "--topics", topic, *FLAGS, *more, "--dry-run", "--json")
+        assert answer.objects[-1]["summary"]["unread"] == [f"{locked[0]}: permission denied"]
+    assert call("retain", folder, "--topics", topic, *FLAGS, *more, "--dry-run").status == 0
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from tests.cli.calls import call
+from tests.cli.calls import call, unreadable
 from tests.log.written import START, bases
 from tests.tiering.cluster import make_cluster, rows
 
@@ -46,6 +46,17 @@ def test_json_of_an_offload(tmp_path, folder, flags):
     partition, summary = answer.objects
     assert (partition["topic"], partition["error"], len(partition["segments"])) == ("a", None, 3)
     assert summary["summary"]["layout"] == "chunked"
+
+
+def test_a_directory_that_cannot_be_read_is_told(tmp_path, folder, flags, monkeypatch):
+    """It was passed over, with status 0."""
+    locked = folder / "a-1"
+    with unreadable(monkeypatch, locked, folder / "others-0"):
+        answer = call("offload", folder, tmp_path / "tier", *flags)
+    assert answer.status == 1
+    assert [line for line in answer.lines if "denied" in line] == [f"failed: {locked}: permission denied"]
+    assert "3 segments of 1 partition copied" in answer.text
+    assert call("offload", folder, tmp_path / "tier", *flags).status == 0
 
 
 def test_local_files_stay_where_nobody_can_be_asked(tmp_path, folder, flags, monkeypatch):

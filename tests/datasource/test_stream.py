@@ -88,9 +88,9 @@ def checkpointed(checkpoint, batch):
 def test_available_now_reads_everything_once_in_several_batches(spark, tmp_path):
     write(tmp_path / "data", "t-0", 20, 10, segments=True)
     write(tmp_path / "data", "t-1", 10)
-    batches = run(
-        spark, tmp_path / "data", tmp_path / "c", subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=16
-    )
+    options = {"subscribe": "t", "startingOffsets": "earliest"}
+    assert joined(run(spark, tmp_path / "data", tmp_path / "c0", **options, maxOffsetsPerTrigger=0)) == []
+    batches = run(spark, tmp_path / "data", tmp_path / "c", **options, maxOffsetsPerTrigger=16)
     assert [len(rows) for _, rows in sorted(batches.items())] == [16, 16, 8]
     assert sorted(joined(batches)) == records("t-0", 0, 30) + records("t-1", 0, 10)
     assert checkpointed(tmp_path / "c", 0) == {"t": {"0": 12, "1": 4}}
@@ -217,7 +217,7 @@ def test_a_limit_is_shared_by_what_is_to_be_read():
     a, b, c = (TopicPartition("t", i) for i in range(3))
     assert share_limit({a: 1000, b: 500, c: 1}, 15) == {a: 9, b: 4, c: 1}
     assert share_limit({a: 4, b: 2}, 100) == {a: 4, b: 2}
-    assert share_limit({}, 5) == {}
+    assert (share_limit({}, 5), share_limit({a: 4, b: 2}, 0)) == ({}, {a: 0, b: 0})
 
 
 def test_a_batch_waits_for_enough_offsets_but_not_for_ever(tmp_path, monkeypatch):

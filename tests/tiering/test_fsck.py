@@ -15,6 +15,7 @@ from kseg.errors import OptionError
 from kseg.tiering import fsck, offload
 from kseg.tiering.fsck_report import Kind
 from kseg.tiering.layout import PlainPart
+from tests.builders import LogBuilder
 from tests.faults.store import at, failing
 from tests.log.written import numbered
 from tests.tiering.changed import change_part, read_part
@@ -308,3 +309,13 @@ def test_a_directory_without_the_topic_is_refused(tmp_path, folder, tier):
     shutil.rmtree(folder / f"{METADATA}-0")
     with pytest.raises(OptionError, match=METADATA):
         checked(tier, folder)
+
+
+def test_deep_reads_take_an_empty_epoch_checkpoint_of_batches_that_were_legacy_once(tmp_path, tier):
+    """A legacy batch clears a broker's checkpoint, and is one of magic 2 without an epoch after a cleaning."""
+    log = LogBuilder(tmp_path / "data", "a").batch(leader_epoch=0).batch(leader_epoch=-1).segment().batch(1)
+    log.write()
+    kseg.recover(log.path, all=True)
+    (log.path / "leader-epoch-checkpoint").write_text("0\n0\n")
+    offload(log.path, str(tier), layout="plain", archive=True)
+    assert checked(tier, deep=True).findings == ()
