@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from kseg.errors import OptionError, StorageError
 from kseg.os_errors import storage_errors
+from kseg.page_cache import is_mostly_cached
 
 Writable = memoryview | bytearray | NDArray[np.uint8]
 
@@ -194,7 +195,10 @@ class LocalFile:
                 os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def is_cached(self, start: int, end: int) -> bool:
-        """See RandomFile; the first and the last page stand for all."""
+        """See RandomFile; where the kernel does not count pages, the first and the last one stand for all."""
+        counted = is_mostly_cached(self._fd, start, end)
+        if counted is not None:
+            return counted
         probe = bytearray(1)
         try:
             return all(os.preadv(self._fd, [probe], at, os.RWF_NOWAIT) for at in (start, max(end - 1, start)))
