@@ -22,6 +22,7 @@ from kseg.log.names import (
     FileState,
     parse_segment_file,
     parse_snapshot_file,
+    segment_file_name,
 )
 from kseg.log.partition import Log
 from kseg.log.producers import OpenTransaction
@@ -33,6 +34,7 @@ from kseg.verification.segment import SegmentResult, SegmentTask
 from kseg.views.transaction_log import TransactionLog
 
 _KNOWN_FILES = frozenset({LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, "quorum-state"})
+_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 class PartitionCheck:
@@ -78,13 +80,18 @@ class PartitionCheck:
         return [mark for kind in kinds if (mark := self._checkpoints.get(kind, self.tp)) is not None]
 
     def is_stale(self) -> bool:
-        """Whether a running broker has rolled, replaced or deleted segments meanwhile; growth does not count."""
+        """Whether a running broker has rolled, replaced or deleted segments meanwhile; growth does not count.
+
+        It renames files of a segment one after the other, and makes indexes behind the log: a listing amid lacks some.
+        """
         now = {entry.name: (entry.size, entry.mtime_ms) for entry in self.log.store.list(self.log.directory)}
         planned = [task.files[FileKind.LOG] for task in self.tasks if not task.is_last]
         if any(now.get(entry.name) != (entry.size, entry.mtime_ms) for entry in planned):
             return True
         last = self.tasks[-1].files[FileKind.LOG]
         if now.get(last.name, (-1, 0))[0] < last.size:
+            return True
+        if any(_index_names(task.base_offset) & now.keys() != _index_names_of(task) for task in self.tasks):
             return True
         files = (parse_segment_file(name) for name in now)
         live = [file for file in files if file and file.kind is FileKind.LOG and file.state is FileState.LIVE]
@@ -290,6 +297,14 @@ class PartitionCheck:
             self.findings.add_error("KS707", error)
         except StorageError as error:
             self.findings.add_error("KS708", error)
+
+
+def _index_names(base_offset: int) -> set[str]:
+    return {segment_file_name(base_offset, kind) for kind in _INDEXES}
+
+
+def _index_names_of(task: SegmentTask) -> set[str]:
+    return {task.files[kind].name for kind in _INDEXES if kind in task.files}
 
 
 def _some(numbers: list[int], most: int = 5) -> str:

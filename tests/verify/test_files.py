@@ -135,3 +135,30 @@ def test_a_partition_that_vanishes_at_any_moment_hides_nothing_of_the_others(
         assert {f.topic for f in report.findings if f.severity is Severity.DAMAGE} == {"third"}, moment
         shutil.rmtree(root)
     assert moment > 50
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("segment", [0, 1, -1], ids=["first", "middle", "last"])
+def test_a_listing_amid_a_brokers_renames_is_no_alarm(log, monkeypatch, suffix, segment):
+    """KS204 or KS209 was told of a log that a broker was rolling or cleaning: an index came behind the .log."""
+    index = sorted(log.glob(f"*{suffix}"))[segment].name
+    listed = LocalStore.list
+
+    def look(without):
+        """Codes that are told, and the number of listings, of which the first `without` lack the index."""
+        calls = 0
+
+        def list_amid(store, path):
+            nonlocal calls
+            calls += 1
+            return [entry for entry in listed(store, path) if entry.name != index or calls > without]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "list", list_amid)
+            return codes(log, None) & {"KS204", "KS209"}, calls
+
+    told, listings = look(without=0)
+    assert told == set()
+    for without in range(1, listings):
+        assert look(without)[0] == set(), without
+    assert look(without=1_000)[0] != set()  # it is not there at all
