@@ -122,6 +122,29 @@ class RunDecoder:
             yield Payloads(chunk, range(row, stop), skip, starts, ends, self.arena, int(there), int(payload_bytes))
             row = stop
 
+    def unpack_whole(self, chunk: Chunk, rows: range, most: int) -> Payloads | None:
+        """Decompress `rows` into one arena, which may get as large as `most`; None where they need more.
+
+        Raises:
+            FormatError: A payload is damaged.
+        """
+        starts, ends = np.empty(rows.stop, np.int64), np.empty(rows.stop, np.int64)
+        skip = np.zeros(rows.stop, np.bool_)
+        while True:
+            stop, status = codecs.fill_payloads(
+                chunk.data, chunk.file_position, chunk.table, rows.start, rows.stop, skip, self.arena, self.limit,
+                self.functions.addresses, starts, ends,
+            )  # fmt: skip
+            if status < 0:
+                raise payload_error(chunk.table, stop, status)
+            if stop == rows.stop:
+                break
+            if 2 * self.arena.size > min(most, self.limit):
+                return None
+            self._grow_arena(chunk.table, stop)
+        there, payload_bytes, _ = measure_rows(chunk.table, rows.start, rows.stop, skip, starts, ends)
+        return Payloads(chunk, rows, skip, starts, ends, self.arena, int(there), int(payload_bytes))
+
     def payloads_of(self, cursor: NDArray[np.int64]) -> Payloads:
         """What a kernel that goes by steps has decompressed and not worked on."""
         room = self.steps

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.compaction.decode import RunDecoder
+from kseg.compaction.decode import Payloads, RunDecoder
 from kseg.compaction.pieces import Piece
 from kseg.format.batch import record_error
 from kseg.format.file_span import FileSpan
@@ -28,6 +28,7 @@ class KeyReader:
     Attributes:
         in_order: Whether no two records that were read can have the same offset.
         last_offset: The last one of all batches that were read.
+        payload_bytes: Of the records that were read, decompressed, but for those that were read straight from a file.
         room: For the walk that gives the chunks.
     """
 
@@ -39,6 +40,7 @@ class KeyReader:
         self.count = 0
         self.in_order = True
         self.last_offset = -1
+        self.payload_bytes = 0
 
     def read(self, chunk: Chunk, rows: range, hidden: NDArray[np.bool_], first_offset: int) -> None:
         """Add the records of some rows that have a key and an offset from `first_offset` on.
@@ -47,15 +49,26 @@ class KeyReader:
             FormatError: A payload or a record is damaged.
         """
         for found in self._decoder.unpack(chunk, rows, hidden):
-            self._make_room(found.records)
-            self.count, stop, status, in_order = keys.fill_entries(
-                chunk.data, found.arena, chunk.table, found.rows, hidden, found.starts, found.ends, first_offset,
-                self._hash_key, self._entries, self.count,
-            )  # fmt: skip
-            if status != DONE:
-                raise record_error(chunk.table, stop, status)
-            self.in_order = self.in_order and in_order
-        self.last_offset = max(self.last_offset, int(chunk.table[t.LAST_OFFSET, rows.stop - 1]))
+            self.read_payloads(found, first_offset)
+
+    def read_payloads(self, found: Payloads, first_offset: int) -> bool:
+        """The same for batches that are decompressed already; tell whether their offsets rise from record to record.
+
+        Raises:
+            FormatError: A record is damaged.
+        """
+        table = found.chunk.table
+        self._make_room(found.records)
+        self.count, stop, status, in_order = keys.fill_entries(
+            found.chunk.data, found.arena, table, found.rows, found.skip, found.starts, found.ends, first_offset,
+            self._hash_key, self._entries, self.count,
+        )  # fmt: skip
+        if status != DONE:
+            raise record_error(table, stop, status)
+        self.in_order = self.in_order and in_order
+        self.payload_bytes += found.payload_bytes
+        self.last_offset = max(self.last_offset, int(table[t.LAST_OFFSET, found.rows.stop - 1]))
+        return in_order
 
     def read_straight(
         self,

@@ -21,6 +21,7 @@ from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
+_NO_BITS: Final = np.empty(0, np.uint8)
 
 
 class KeyMapFull(Exception):
@@ -82,12 +83,17 @@ class KeyMap:
         """Bytes of the table."""
         return self.slots.nbytes
 
-    def put(self, entries: NDArray[np.int64]) -> None:
+    def put(self, entries: NDArray[np.int64], kept: KeptOffsets | None = None) -> None:
         """Take keys with their offsets, rows of (low hash, high hash, offset); any thread may call it.
+
+        Args:
+            kept: Is told which entries are the latest of their keys; they are in the order of their offsets, for which
+                it has bits, and the keys of all records behind them are there already.
 
         Raises:
             KeyMapFull: There is no room for all keys.
         """
+        first_offset, bits = (0, _NO_BITS) if kept is None else (kept.first_offset, kept.bits)
         ends = np.empty(native.REGIONS, np.int64)
         by_region = pooled(entries.nbytes).view(np.int64).reshape(-1, 3)
         native.sort_by_region(entries, len(entries), ends, by_region)
@@ -97,7 +103,9 @@ class KeyMap:
                 with self._locks[region]:
                     slots = self.slots
                     limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
-                    held = native.put_keys(slots, region, by_region, start, end, self._held[region], limit)
+                    held = native.put_keys(
+                        slots, region, by_region, start, end, self._held[region], limit, first_offset, bits
+                    )
                     self._held[region] = held if held != native.FULL else limit
                     if held != native.FULL:
                         break
@@ -148,11 +156,17 @@ class KeptOffsets:
     `first_offset` are looked up by their keys; where there are none, the map is let go.
     """
 
-    def __init__(self, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> None:
-        self._keys = keys_ if has_earlier else None
+    def __init__(self, first_offset: int, end: int, earlier: KeyMap | None = None) -> None:
+        self._keys = earlier
         self.first_offset = first_offset
         self.bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
-        native.mark_latest(keys_.slots, first_offset, self.bits)
+
+    @classmethod
+    def of(cls, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> Self:
+        """Those that a map holds."""
+        kept = cls(first_offset, end, keys_ if has_earlier else None)
+        native.mark_latest(keys_.slots, first_offset, kept.bits)
+        return kept
 
     def __call__(self, run: Run) -> NDArray[np.int64]:
         """For each record that is superseded an offset behind its own, else -1."""

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from kseg.compaction import sweep
 from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.lanes import Means
@@ -46,6 +47,7 @@ class LocalPasses:
         threads = round_.workers or os.cpu_count() or 1
         even = sum(segment.size for segment in round_.segments) // (threads * PIECES_A_THREAD)
         self._piece_bytes = min(max(even, MIN_PIECE_BYTES), PIECE_BYTES)
+        self._aside: dict[Piece, Rewritten] = {}
 
     def find_keys(self, folder: Callable[[], Path]) -> tuple[LatestOffsets, list[TransactionRows]]:
         """Pass 1.
@@ -73,13 +75,18 @@ class LocalPasses:
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)
-        parts = self._scan(scanner, first)
+        if self._round.keys.is_swept and not self._round.lingering and GROWN * keys.size < budget:
+            parts = self._sweep(scanner, keys, first, budget)
+        else:
+            parts = self._scan(scanner, first)
         self.key_count = keys.keys
+        if not scanner.in_order:
+            self._aside.clear()  # of records that share an offset, bits tell nothing
         end = max(scanner.last_offset + 1, first)
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - keys.size):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
-        return KeptOffsets(keys, first, end, has_earlier=has_earlier), parts
+        return KeptOffsets.of(keys, first, end, has_earlier=has_earlier), parts
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
         files = SpillFiles(folder, self._round.keys.files)
@@ -113,6 +120,35 @@ class LocalPasses:
                     round_.progress.advance(piece.size)
         return parts
 
+    def _sweep(self, scanner: KeyScanner, keys: KeyMap, first: int, budget: int) -> list[TransactionRows]:
+        """Pass 1, and as much of pass 2 as there is memory for beside the map, which may grow."""
+        round_ = self._round
+        self._piece_bytes = min(self._piece_bytes, sweep.piece_bytes(round_.keys.estimate.growth))
+        pieces = cut_pieces(round_.segments, first, self._piece_bytes)
+        swept = sweep.Sweep(
+            scanner,
+            keys,
+            pieces,
+            first,
+            round_.rules([]),
+            room=lambda: max(budget - GROWN * keys.size, 0),
+            decoder=self._means.decoder,
+        )
+        parts = []
+        with (
+            round_.phase("keys", sum(piece.size for piece in pieces)),
+            closing(self._stream(swept, range(len(pieces)))) as results,
+        ):
+            try:
+                for piece, part in zip(reversed(pieces), results, strict=True):
+                    parts.append(part)
+                    round_.progress.advance(piece.size)
+            except BaseException:
+                swept.stop()
+                raise
+        self._aside = swept.aside
+        return parts[::-1]
+
     def _stream(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result]:
         return stream_tasks(work, tasks, workers=self._round.workers, submit=self._means.submit)
 
@@ -124,6 +160,12 @@ class LocalPasses:
 
         def work(task: tuple[Turns, int, Piece]) -> Rewritten:
             turns, number, piece = task
+            done = self._aside.pop(piece, None)
+            if done is not None:
+                for data, table in zip(done.data, done.tables, strict=True):
+                    turns.put(number, data, table)
+                turns.end(number)
+                return Rewritten(counts=done.counts, bytes_read=done.bytes_read)
             if not hasattr(local, "rewriter"):
                 local.rewriter = Rewriter(rules, latest, self._means.decoder())
             result: Rewritten = local.rewriter.rewrite(piece, lambda data, table: turns.put(number, data, table))

@@ -7,7 +7,7 @@ bytes begin, an index entry tells; it is checked before it is used, so a lying i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -58,12 +58,18 @@ def cut_segment(segment: Segment, piece_bytes: int) -> list[Piece]:
 
 
 def walk_piece(
-    piece: Piece, *, check: bool = True, room: WalkRoom | None = None, straight: Straight | None = None
-) -> Iterator[tuple[Chunk, range]]:
+    piece: Piece,
+    *,
+    check: bool = True,
+    room: WalkRoom | None = None,
+    straight: Straight | None = None,
+    most: int = CHUNK_BYTES,
+) -> Generator[tuple[Chunk, range]]:
     """Go through a piece's batches; each chunk comes with those of its rows that belong to the piece.
 
     Args:
         straight: Goes through the file first, where it may; only what it leaves is walked.
+        most: About how many bytes a chunk has at the most.
 
     Raises:
         FormatError: A batch is damaged, out of order, or cut off at the segment's end.
@@ -72,7 +78,7 @@ def walk_piece(
     with segment.open() as file:
         position = segment.find_position(file, piece.start, room) if piece.start > segment.base_offset else 0
         size = piece.size + _BATCH_BYTES
-        chunk_bytes = -(-size // -(-size // CHUNK_BYTES))  # chunks of one size, the last of which ends with the piece
+        chunk_bytes = -(-size // -(-size // most))  # chunks of one size, the last of which ends with the piece
         walker = segment.walk(file, start=position, check=check, chunk_bytes=chunk_bytes, hint=chunk_bytes, room=room)
         last = segment.base_offset - 1
         if straight is not None and isinstance(walker, BatchWalker):

@@ -85,12 +85,15 @@ def _nowhere(data: t.Bytes, table: t.Table) -> None:
 
 
 class Rewriter:
-    """Rewrites pieces by the rules of a round; one object per thread."""
+    """Rewrites pieces by the rules of a round; one object per thread.
+
+    Attributes:
+        latest: Tells which records are superseded.
+    """
 
     def __init__(self, rules: Rules, latest: LatestOffsets, decoder: RunDecoder | None = None) -> None:
         self._rules = rules
-        self._latest = latest
-        self._kept = latest if isinstance(latest, KeptOffsets) else None
+        self.latest = latest
         self._decoder = decoder or RunDecoder()
         self._packers: dict[int, PackFunctions] = {}
         self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
@@ -124,17 +127,41 @@ class Rewriter:
                 self._find_packers(int(cleaning.codecs_of(chunk.table, rows.start, rows.stop)))
                 result.bytes_read += _size(chunk.table, rows)
                 for payloads in self._decoder.unpack(chunk, rows, skip):
-                    self._make_room(payloads)
-                    rest = self._sift(payloads, fates, result.counts)
-                    if rest:
-                        run = self._decoder.decode_rows(payloads, rest)
-                        self._rewrite_run(run, fates, rules, result.counts)
-                    if self._filled >= OUT_BYTES:
-                        self._hand_over()
+                    self._rewrite_payloads(payloads, fates, rules, result.counts)
             self._hand_over()
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
         return result
+
+    def rewrite_payloads(self, segment: Segment, payloads: Payloads, append: Append) -> Rewritten:
+        """Rewrite batches that are decompressed already, none of which is skipped.
+
+        Args:
+            append: Takes what is left, which is not part of the result.
+
+        Raises:
+            FormatError: A batch is damaged.
+        """
+        result = Rewritten(bytes_read=_size(payloads.chunk.table, payloads.rows))
+        self._filled = self._batches = 0
+        self._append = append
+        rules = self._rule_array(segment)
+        fates, _ = self._fates(payloads.chunk.table, payloads.rows, rules)
+        self._find_packers(int(cleaning.codecs_of(payloads.chunk.table, payloads.rows.start, payloads.rows.stop)))
+        self._rewrite_payloads(payloads, fates, rules, result.counts)
+        self._hand_over()
+        return result
+
+    def _rewrite_payloads(
+        self, payloads: Payloads, fates: NDArray[np.int64], rules: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> None:
+        self._make_room(payloads)
+        rest = self._sift(payloads, fates, counts)
+        if rest:
+            run = self._decoder.decode_rows(payloads, rest)
+            self._rewrite_run(run, fates, rules, counts)
+        if self._filled >= OUT_BYTES:
+            self._hand_over()
 
     def _rewrite_straight(
         self, span: FileSpan, piece: Piece, kept: KeptOffsets, rules: NDArray[np.int64], result: Rewritten
@@ -173,6 +200,10 @@ class Rewriter:
         span.move(room.table, cursor)
         return status == steps.ENDED
 
+    @property
+    def _kept(self) -> KeptOffsets | None:
+        return self.latest if isinstance(self.latest, KeptOffsets) else None
+
     def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
         return self._rules.to_array(segment.mtime_ms)
 
@@ -204,7 +235,7 @@ class Rewriter:
 
     def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         keeps = np.empty(run.count, np.bool_)
-        cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self._latest(run), keeps, counts)
+        cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self.latest(run), keeps, counts)
         return keeps
 
     def _rewrite_run(

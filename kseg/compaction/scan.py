@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kseg.compaction.decode import RunDecoder
+from kseg.compaction.decode import Payloads, RunDecoder
 from kseg.compaction.key_reader import ROOM_ENTRIES, KeyReader
 from kseg.compaction.markers import NO_ROWS, TransactionRows, transaction_rows
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
@@ -101,10 +101,26 @@ class KeyScanner:
                 self._sink.put(reader.take())
         except FormatError as error:
             raise error.with_context(path=piece.segment.path) from None
+        self._note(reader)
+        return np.concatenate(parts, axis=1)
+
+    def keys_of(self, found: Payloads) -> tuple[NDArray[np.int64], bool]:
+        """The keys of plain batches that are decompressed already, and whether their offsets rise.
+
+        They do not go to the sink, and are valid until the next call in this thread.
+
+        Raises:
+            FormatError: A record is damaged.
+        """
+        reader = self._reader
+        in_order = reader.read_payloads(found, self._first_offset)
+        self._note(reader)
+        return reader.take(), in_order
+
+    def _note(self, reader: KeyReader) -> None:
         with self._lock:
             self.last_offset = max(self.last_offset, reader.last_offset)
             self.in_order = self.in_order and reader.in_order
-        return np.concatenate(parts, axis=1)
 
     @property
     def _reader(self) -> KeyReader:

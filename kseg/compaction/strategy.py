@@ -34,6 +34,10 @@ class Sample:
 
     records: int
     keys: int
+    is_plain: bool = True
+    """Whether half of the bytes or more are not compressed, or belong to transactions."""
+    growth: float = 1.0
+    """How many bytes a byte of the log has when it is decompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ class KeyPlan:
     estimate: Sample
     slots: int
     files: int
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether the log is read from its end, so that it is decompressed once (`sweep`)."""
+        return not self.estimate.is_plain
 
 
 def plan_keys(
@@ -82,18 +91,23 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
     pieces = [piece for segment in segments for piece in cut_segment(segment, size)]
     chosen = pieces if len(pieces) <= SAMPLES else [pieces[i * len(pieces) // SAMPLES] for i in range(SAMPLES)]
     reader = KeyReader(new_hash_key())
-    records, seen = 0, 0
+    records, seen, plain = 0, 0, 0
     for piece in chosen:
         for chunk, rows in walk_piece(piece, check=False, room=reader.room):
-            seen += int(chunk.table[t.SIZE, rows.start : rows.stop].sum())
+            sizes, attributes = chunk.table[[t.SIZE, t.ATTRIBUTES], rows.start : rows.stop]
+            seen += int(sizes.sum())
+            is_plain = (attributes & t.CODEC_MASK == 0) | (attributes & t.TRANSACTIONAL_BIT != 0)
+            plain += int(sizes[is_plain].sum())
             reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
             records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
     hashes = np.sort(reader.take()[:, 0])  # np.unique takes ten times as long
     distinct = len(hashes[:1]) + int(np.count_nonzero(hashes[1:] != hashes[:-1]))
+    is_plain, growth = 2 * plain >= seen, reader.payload_bytes / max(seen, 1)
     scale = _total_bytes(pieces) / max(seen, 1)
     if scale <= 1:
-        return Sample(records, distinct)
-    return Sample(int(records * scale), min(_all_keys(records, distinct), int(records * scale)))
+        return Sample(records, distinct, is_plain, growth)
+    every = int(records * scale)
+    return Sample(every, min(_all_keys(records, distinct), every), is_plain, growth)
 
 
 def _total_bytes(pieces: Sequence[Piece]) -> int:

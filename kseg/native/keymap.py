@@ -66,15 +66,21 @@ def _ask_for(slots: Any, slot: Any) -> None:
 
 
 @kernel
-def put_keys(slots: Any, region: int, entries: Any, start: int, end: int, held: int, limit: int) -> int:
-    """Put `entries[start:end]`, all of one region; the greatest offset of a key stays.
+def put_keys(
+    slots: Any, region: int, entries: Any, start: int, end: int, held: int, limit: int, first_offset: int, bits: Any
+) -> int:  # fmt: skip
+    """Put `entries[start:end]`, all of one region, from the last to the first; the greatest offset of a key stays.
+
+    Where there are bits, counted from `first_offset`, those of offsets that stay are set: if entries are put in the
+    order of their offsets, and those behind them were put before, these are the latest of their keys.
 
     Return how many keys the region holds, which held `held`; or FULL where there are more than `limit`.
     """
     size = slots.shape[0] >> REGION_BITS
-    for i in range(start, end):
-        if i + AHEAD < end:
-            _ask_for(slots, region * size + (entries[i + AHEAD, LOW] & (size - 1)))
+    known = 8 * bits.shape[0]
+    for i in range(end - 1, start - 1, -1):
+        if i - AHEAD >= start:
+            _ask_for(slots, region * size + (entries[i - AHEAD, LOW] & (size - 1)))
         low = entries[i, LOW]
         high = entries[i, HIGH]
         offset = entries[i, ENTRY_OFFSET]
@@ -85,9 +91,12 @@ def put_keys(slots: Any, region: int, entries: Any, start: int, end: int, held: 
             held += 1
             slots[slot, 0] = low
             slots[slot, 1] = high
-            slots[slot, 2] = offset + 1
-        elif offset >= slots[slot, 2]:
-            slots[slot, 2] = offset + 1
+        elif offset + 1 < slots[slot, 2]:
+            continue
+        slots[slot, 2] = offset + 1
+        place = offset - first_offset
+        if 0 <= place < known:
+            bits[place >> 3] |= 1 << (place & 7)
     return held
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -222,10 +223,33 @@ def test_ten_times_more_keys_than_the_budget_stay_within_it(tmp_path):
             writer.append(pa.table({"key": keys, "value": keys}), codec="lz4")
         writer.roll()
         writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
+    told = measured(small, directory, budget)
+    assert (told["error"], told["strategy"], told["keys"]) == (None, "spill", rows)
+    assert told["keys"] * 24 > 10 * budget
+    assert told["grown"] < budget + fixed, f"{told['grown'] / (1 << 20):.0f} MiB"
+
+
+def measured(small, directory, budget):
+    """What a process of its own tells of a round."""
     command = [sys.executable, "-m", "tests.compaction.measured", str(small), str(directory), str(budget)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
-    assert (told["error"], told["strategy"], told["keys"]) == (None, "spill", rows)
-    assert told["keys"] * 24 > 10 * budget
+    return json.loads(done.stdout)
+
+
+def test_what_a_sweep_puts_aside_stays_within_the_budget(tmp_path):
+    """Nothing is superseded: all of the log would be put aside."""
+    budget, fixed, rows = 64 << 20, 96 << 20, 200_000
+    small = LogBuilder(tmp_path / "small").segment().record(b"k", b"1").segment().record(b"k", b"2").write()
+    directory = tmp_path / "data" / "orders-0"
+    values = pa.array([os.urandom(1600) for _ in range(1000)], pa.binary())
+    with kseg.create_log(directory, config=kseg.LogConfig(segment_bytes=64 << 20)) as writer:
+        for first in range(0, rows, 1000):
+            keys = pa.array([b"key-%08d" % number for number in range(first, first + 1000)], pa.binary())
+            writer.append(pa.table({"key": keys, "value": values}), codec="lz4")
+        writer.roll()
+        writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
+    told = measured(small, directory, budget)
+    assert (told["error"], told["strategy"], told["keys"]) == (None, "memory", rows)
+    assert sum(file.stat().st_size for file in directory.glob("*.log")) > budget + 2 * fixed
     assert told["grown"] < budget + fixed, f"{told['grown'] / (1 << 20):.0f} MiB"

@@ -12,10 +12,16 @@ from kseg.native.records import OFFSET, RECORD_COLUMNS
 
 SLOTS = 16 * native.REGIONS
 WORDS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
+NO_BITS = np.empty(0, np.uint8)
 ENTRIES = st.lists(st.tuples(WORDS, st.integers(0, 2), st.integers(0, 1000)), max_size=60)
 
 
-def put_all(slots, entries, limit):
+def held_by(slots, region):
+    size = len(slots) // native.REGIONS
+    return int(np.count_nonzero(slots[region * size : (region + 1) * size, 2]))
+
+
+def put_all(slots, entries, limit, first_offset=0, bits=NO_BITS):
     """Put entries region by region, as `KeyMap` does; gives how many keys there are, or None where one was full."""
     given = np.array(entries, np.int64).reshape(-1, 3)
     by_region, ends = np.zeros_like(given), np.zeros(native.REGIONS, np.int64)
@@ -24,7 +30,7 @@ def put_all(slots, entries, limit):
     start, total = 0, 0
     for region, end in enumerate(ends.tolist()):
         assert all((int(low) >> 60) & 15 == region for low in by_region[start:end, 0])
-        held = native.put_keys(slots, region, by_region, start, end, 0, limit)
+        held = native.put_keys(slots, region, by_region, start, end, held_by(slots, region), limit, first_offset, bits)
         if held == native.FULL:
             return None
         start, total = end, total + held
@@ -51,6 +57,24 @@ def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
         latest = np.zeros(len(asked), np.int64)
         native.fill_latest(slots, hashes, np.full(len(asked), wanted), len(asked), latest)
         assert latest.tolist() == [expected.get(key, -1) if wanted else -1 for key in asked]
+
+
+@given(
+    st.lists(st.tuples(WORDS, st.integers(0, 2)), max_size=60), st.lists(st.tuples(WORDS, st.integers(0, 2))), st.data()
+)
+def test_bits_tell_which_entries_are_the_latest_where_those_behind_are_known(keys, behind, data):
+    """Entries in the order of their offsets, from 5 on; some have no bit."""
+    slots = np.zeros((SLOTS, 3), np.int64)
+    first, known = 5, data.draw(st.integers(0, 9)) * 8
+    entries = [(*key, first + i) for i, key in enumerate(keys)]
+    later = [(*key, 1000 + i) for i, key in enumerate(behind)]
+    bits = np.zeros(known // 8, np.uint8)
+    if put_all(slots, later, 15) is None or put_all(slots, entries, 15, first, bits) is None:
+        return
+    expected = [key not in behind and key not in keys[i + 1 :] for i, key in enumerate(keys)]
+    marked = np.unpackbits(bits, bitorder="little").astype(bool).tolist()
+    assert marked[: len(keys)] == expected[:known]
+    assert not any(marked[len(keys) :])
 
 
 @given(ENTRIES)

@@ -77,7 +77,7 @@ def rewrite_all(segments, borders, aborted, first_offset=0, now_ms=2**62):
     for piece in cut(segments, []):
         if isinstance(outcome(scanner, piece), tuple):
             return None
-    kept = KeptOffsets(keymap, first_offset, max(scanner.last_offset + 1, first_offset))
+    kept = KeptOffsets.of(keymap, first_offset, max(scanner.last_offset + 1, first_offset))
     transactions = replace(settle([], []), aborted=aborted)
     rules = Rules(now_ms, scanner.last_offset + 1, now_ms + 100, 0, transactions, np.empty((3, 0), np.int64))
     rewriter = Rewriter(rules, kept)

@@ -1,0 +1,193 @@
+"""Both passes in one, for compressed logs: pieces from the last to the first, each decompressed once.
+
+The keys of all that lies behind a piece are known when it is read, so it is known which of its records stay. What is
+left of it is written in memory there and then, and put aside until its turn comes in pass 2.
+
+There is only so much memory: `room` bytes for all, and for a piece no more than those before it left of their shares.
+The last pieces of a log, of which most is left, get none of it then, and the first ones, of which little is, all that
+they need. A piece that gets none, or is not usual, is read again in pass 2.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+import numpy as np
+
+from kseg.compaction.decode import Payloads, RunDecoder
+from kseg.compaction.keymap import KeptOffsets, KeyMap
+from kseg.compaction.markers import NO_ROWS, TransactionRows
+from kseg.compaction.pieces import Piece, walk_piece
+from kseg.compaction.rewrite import Rewriter, Rewritten, Rules
+from kseg.compaction.scan import KeyScanner
+from kseg.errors import FormatError
+from kseg.log.walk import Chunk
+from kseg.native import table as t
+
+MOST_PIECE_BYTES: Final = 4 << 20
+MIN_PIECE_BYTES: Final = 128 << 10
+ARENA_BYTES: Final = 12 << 20  # what a piece should come to: it stays in the processor's cache until it is rewritten
+MOST_ARENA_BYTES: Final = 32 << 20
+SLAB_BYTES: Final = 8 << 20
+MOST_OFFSETS: Final = 1 << 24  # of a piece: a bit for each
+
+
+def piece_bytes(growth: float) -> int:
+    """How large pieces are whose bytes grow so many times when they are decompressed."""
+    return min(max(int(ARENA_BYTES / max(growth, 1.0)), MIN_PIECE_BYTES), MOST_PIECE_BYTES)
+
+
+def _whole_piece(piece: Piece, walk: Iterator[tuple[Chunk, range]]) -> tuple[Chunk, range] | None:
+    """The batches of a piece, if they are in one chunk; the walk may go on."""
+    found = next(walk, None)
+    if found is None:
+        return None
+    chunk, rows = found
+    table, last = chunk.table, rows.stop - 1
+    if rows.stop < chunk.rows or table[t.POSITION, last] + table[t.SIZE, last] == piece.segment.size:
+        return found
+    held = Chunk(chunk.data.copy(), chunk.file_position, table[:, : chunk.rows].copy(), chunk.rows)
+    return (held, rows) if next(walk, None) is None else None
+
+
+class _Slab:
+    """Memory for many small pieces of data; it is given back when none of them is left."""
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, np.uint8)
+
+    def store(self, data: t.Bytes) -> t.Bytes:
+        """A copy."""
+        if self._room.size < data.size:
+            self._room = np.empty(max(SLAB_BYTES, data.size), np.uint8)  # so large that it has huge pages
+        held, self._room = self._room[: data.size], self._room[data.size :]
+        held[:] = data
+        return held
+
+
+class Sweep:
+    """Scans pieces by their number, counted from the log's end, in which order they are begun; any thread may call it.
+
+    Args:
+        pieces: In the order of the log.
+        first_offset: Records before it are looked up by their keys, once all keys are known.
+        room: Tells how many bytes may be put aside by now.
+        decoder: Gives the one of the thread that asks.
+
+    Attributes:
+        aside: What is left of pieces.
+    """
+
+    def __init__(
+        self,
+        scanner: KeyScanner,
+        keys: KeyMap,
+        pieces: Sequence[Piece],
+        first_offset: int,
+        rules: Rules,
+        room: Callable[[], int],
+        decoder: Callable[[], RunDecoder],
+    ) -> None:
+        self._scanner = scanner
+        self._keys = keys
+        self._pieces = pieces[::-1]
+        self._first_offset = first_offset
+        self._rules = rules
+        self._room = room
+        self._decoder = decoder
+        self._shares = np.cumsum([piece.size for piece in self._pieces]) / max(sum(p.size for p in pieces), 1)
+        self._local = threading.local()
+        self._changed = threading.Condition()
+        self._known = 0  # the keys of so many pieces are in the map
+        self._put: set[int] = set()
+        self._is_stopped = False
+        self._used = 0
+        self.aside: dict[Piece, Rewritten] = {}
+
+    def __call__(self, number: int) -> TransactionRows:
+        """Scan a piece; return its transactional and control batches.
+
+        Raises:
+            FormatError: A batch is damaged.
+            KeyMapFull: There is no room for all keys.
+        """
+        piece = self._pieces[number]
+        try:
+            if piece.start < self._first_offset or not self._sweep(number, piece):
+                return self._scanner(piece)
+            return NO_ROWS
+        except FormatError as error:
+            raise error.with_context(path=piece.segment.path) from None
+        finally:
+            self._is_put(number)
+
+    def stop(self) -> None:
+        """Some pieces will not be begun: nobody waits for their keys any more."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _sweep(self, number: int, piece: Piece) -> bool:
+        """Do it in one go; tell whether that could be done."""
+        with closing(walk_piece(piece, room=self._decoder().room, most=2 * MOST_PIECE_BYTES)) as walk:
+            found = _whole_piece(piece, walk)
+            if found is None or not self._is_usual(*found):
+                return False
+            payloads = self._decoder().unpack_whole(*found, MOST_ARENA_BYTES)
+            if payloads is None:
+                return False
+            kept, records = self._put_keys(number, payloads)
+            if kept is not None:
+                self._rewrite(number, piece, payloads, kept, records)
+            for _ in walk:  # nothing comes, but the batch behind the piece is looked at: it has to follow
+                pass
+        return True
+
+    def _is_usual(self, chunk: Chunk, rows: range) -> bool:
+        """Whether bits can tell all of some batches, and none of them belongs to a transaction."""
+        table = chunk.table[:, rows.start : rows.stop]
+        is_plain = (table[t.ATTRIBUTES] & (t.TRANSACTIONAL_BIT | t.CONTROL_BIT) == 0) & (table[t.MAGIC] == 2)
+        first, last = int(table[t.BASE_OFFSET, 0]), int(table[t.LAST_OFFSET, -1])
+        return bool(is_plain.all()) and self._first_offset <= first <= last < first + MOST_OFFSETS
+
+    def _put_keys(self, number: int, payloads: Payloads) -> tuple[KeptOffsets | None, int]:
+        """Put the keys of a piece into the map once those behind it are there; tell which stay, of how many records."""
+        entries, in_order = self._scanner.keys_of(payloads)
+        table, rows = payloads.chunk.table, payloads.rows
+        kept = KeptOffsets(int(table[t.BASE_OFFSET, rows.start]), int(table[t.LAST_OFFSET, rows.stop - 1]) + 1)
+        with self._changed:
+            self._changed.wait_for(lambda: self._known >= number or self._is_stopped)
+        self._keys.put(entries, kept if in_order else None)
+        self._is_put(number)
+        return kept if in_order and not self._is_stopped else None, int(table[t.COUNT, rows.start : rows.stop].sum())
+
+    def _is_put(self, number: int) -> None:
+        """The keys of a piece are in the map, or never will be."""
+        with self._changed:
+            self._put.add(number)
+            while self._known in self._put:
+                self._known += 1
+            self._changed.notify_all()
+
+    def _rewrite(self, number: int, piece: Piece, payloads: Payloads, kept: KeptOffsets, records: int) -> None:
+        """Put aside what is left of a piece, if there is room for it."""
+        size = int(piece.size * int(np.bitwise_count(kept.bits).sum()) / max(records, 1))
+        with self._changed:
+            if self._used + size > self._room() * self._shares[number]:
+                return
+            self._used += size
+        local = self._local
+        if not hasattr(local, "rewriter"):
+            local.rewriter, local.slab = Rewriter(self._rules, kept, self._decoder()), _Slab()
+        local.rewriter.latest = kept
+        parts: list[tuple[t.Bytes, t.Table]] = []
+        done = local.rewriter.rewrite_payloads(
+            piece.segment, payloads, lambda data, table: parts.append((local.slab.store(data), table))
+        )
+        done.data, done.tables = [data for data, _ in parts], [table for _, table in parts]
+        with self._changed:
+            self._used += sum(data.nbytes + table.nbytes for data, table in parts) - size
+            self.aside[piece] = done
