@@ -46,7 +46,8 @@ class CleanerConfig:
         max_compaction_lag_ms: A log with older records that were not cleaned is cleaned whatever its ratio.
         producer_id_expiration_ms: Producers that are silent for longer are forgotten.
         max_message_bytes: The largest batch that the topic takes; larger ones that are there are cleaned all the same.
-        memory_budget: Bytes for the map of keys. Keys that need more are sorted through files instead.
+        memory_budget: Bytes for the map of keys, and for what is put aside of compressed logs. Keys that need more are
+            sorted through files instead.
         strategy: Force `memory` or `spill`; None lets the plan choose.
     """
 

@@ -83,7 +83,8 @@ class LocalPasses:
         if not scanner.in_order:
             self._aside.clear()  # of records that share an offset, bits tell nothing
         end = max(scanner.last_offset + 1, first)
-        if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - keys.size):
+        held = keys.size + sum(part.nbytes for done in self._aside.values() for part in done.data)
+        if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - held):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
         return KeptOffsets.of(keys, first, end, has_earlier=has_earlier), parts
