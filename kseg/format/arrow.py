@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from kseg.format.batch import payload_error, record_error, size_error
 from kseg.format.codec import BlockFunctions
+from kseg.format.file_span import FileSpan
 from kseg.format.row_buffers import NOTHING, Payloads, RowBuffers, fixed_column
-from kseg.format.straight import StraightReader
+from kseg.format.straight import Numbers, StraightReader
 from kseg.native import codecs, records
 from kseg.native import table as t
 from kseg.native.gather import fill_offsets
@@ -65,15 +66,25 @@ class RecordDecoder:
         self._places = np.empty((3, 0), np.int64)
         self._key_bytes: float | None = None  # of a record, in what was decoded last
         self._headers_suffice = HEADER_ONLY.issuperset(schema.names)
-        self.straight = StraightReader(
-            self._kinds,
-            self._functions,
-            max_batch_bytes=max_batch_bytes,
-            piece_bytes=arena_bytes,
-            assemble=lambda columns, payloads, state, stamps: self._assemble(
-                columns, payloads, range(0), state, stamps
-            ),
+        self._straight = StraightReader(
+            self._kinds, self._functions, max_batch_bytes=max_batch_bytes, piece_bytes=arena_bytes
         )
+
+    @property
+    def reads_straight(self) -> bool:
+        """Whether `read_straight` is the way to read a local file now."""
+        return self._straight.is_fit
+
+    def read_straight(
+        self, span: FileSpan, aborted: tuple[Numbers, Numbers, Numbers], base_offset: int, start: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the visible records of `[start, end)` of a file; see `StraightReader.read`."""
+
+        # given to each read: kept by the reader it would be a cycle, which holds all buffers until it is collected
+        def assemble(columns: RowBuffers, payloads: Payloads, state: Numbers, stamps: int) -> pa.RecordBatch:
+            return self._assemble(columns, payloads, range(0), state, stamps)
+
+        return self._straight.read(span, aborted, base_offset, start, end, assemble)
 
     def decode(
         self,

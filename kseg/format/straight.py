@@ -46,7 +46,6 @@ class StraightReader:
         kinds: The wanted columns.
         max_batch_bytes: The largest batch that is read, decompressed or not; a larger one is left alone.
         piece_bytes: About how many bytes of values go into one record batch.
-        assemble: Makes a record batch of what was read; the number is the timestamp type.
     """
 
     def __init__(
@@ -56,13 +55,11 @@ class StraightReader:
         *,
         max_batch_bytes: int,
         piece_bytes: int,
-        assemble: Assemble,
     ) -> None:
         self._kinds = kinds
         self._functions = functions
         self._limit = max_batch_bytes
         self._piece_bytes = min(max(piece_bytes, LEAST_PIECE_BYTES), records.PIECE_BYTES)
-        self._assemble = assemble
         self._pread = pread_address()
         self._rows = FIRST_ROWS
         self._key_bytes = FIRST_KEY_BYTES  # of a record
@@ -77,9 +74,18 @@ class StraightReader:
         return is_possible and not columns.isdisjoint(_OF_RECORDS)
 
     def read(
-        self, span: FileSpan, aborted: tuple[Numbers, Numbers, Numbers], base_offset: int, start: int, end: int
+        self,
+        span: FileSpan,
+        aborted: tuple[Numbers, Numbers, Numbers],
+        base_offset: int,
+        start: int,
+        end: int,
+        assemble: Assemble,
     ) -> Iterator[pa.RecordBatch]:
         """Give the visible records of `[start, end)`; the span then begins with what is not for this reader, if any.
+
+        Args:
+            assemble: Makes a record batch of what was read; the number is the timestamp type.
 
         Raises:
             FormatError: The records of a batch are broken, which everything before it was given of.
@@ -103,7 +109,7 @@ class StraightReader:
             self._has_headers = self._has_headers or bool(state[records.HEADERS])
             if filled:
                 self._learn(state, is_full=status == steps.FULL, had=columns.count)
-                yield self._assemble(columns, payloads, state, int(cursor[STAMPS]))
+                yield assemble(columns, payloads, state, int(cursor[STAMPS]))
             columns = None
             if status < 0:
                 raise record_error(payloads.table, int(cursor[steps.ROW]), status)

@@ -189,11 +189,11 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Give the visible records of `[start, end)` among the batches of a walk through the segment of `base_offset`."""
     last = base_offset - 1
-    if isinstance(walker, BatchWalker) and decoder.straight.is_fit:
+    if isinstance(walker, BatchWalker) and decoder.reads_straight:
         span = walker.straight_span(last)
         if span is not None:
             ranges = (aborted.producers, aborted.firsts, aborted.markers)
-            yield from decoder.straight.read(span, ranges, base_offset, start, end)
+            yield from decoder.read_straight(span, ranges, base_offset, start, end)
             if span.is_over:
                 return
             last = span.last_offset

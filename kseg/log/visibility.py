@@ -18,7 +18,7 @@ from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
 from kseg.log.sound_walk import SoundWalker
-from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, Chunk, Walk, rows_in_order
+from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, Chunk, Walk, order_error, rows_in_order
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
 
@@ -58,15 +58,15 @@ def visible_rows(
     hidden = np.empty(ROWS_PER_CHUNK, np.bool_)
     last = base_offset - 1 if last_offset is None else last_offset
     for chunk in walker:
-        found, last, wrong = rows_in_order(chunk, base_offset, last, walker.path)
+        found, last = rows_in_order(chunk, base_offset, last)
         lasts = chunk.table[t.LAST_OFFSET, :found]
         first_row = int(lasts.searchsorted(start))
         # the row that holds `end - 1`, or the first behind it, is the last of interest
         end_row = found if last < end else min(int(lasts.searchsorted(end - 1)) + 1, found)
         fill_hidden(chunk.table, first_row, end_row, aborted.producers, aborted.firsts, aborted.markers, hidden)
         yield chunk, range(first_row, end_row), hidden
-        if wrong is not None and end_row == found:
-            raise wrong
+        if found < chunk.rows and end_row == found:  # made where it is raised: held here it would be a cycle
+            raise order_error(chunk, found, last, base_offset, walker.path)
         if last >= end - 1:
             if end_row == chunk.rows and isinstance(walker, BatchWalker):
                 walker.check_behind(chunk, base_offset, last)

@@ -282,32 +282,32 @@ def batch_offsets(chunk: Chunk) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.where(is_wrapper, lasts, bases), lasts
 
 
-def rows_in_order(
-    chunk: Chunk, base_offset: int, last_offset: int, path: str
-) -> tuple[int, int, CorruptRecordError | None]:
-    """How many batches follow each other and fit their segment, the last offset of those, and what is wrong behind.
+def rows_in_order(chunk: Chunk, base_offset: int, last_offset: int) -> tuple[int, int]:
+    """How many batches follow each other and fit their segment, and the last offset of those.
 
     The base offset is not under the checksum: a flipped bit there is found only so.
     """
-    row, before = find_disorder(chunk.table, chunk.rows, base_offset, last_offset)
-    if row < 0:
-        return chunk.rows, int(before), None
+    row, last = find_disorder(chunk.table, chunk.rows, base_offset, last_offset)
+    return chunk.rows if row < 0 else int(row), int(last)
+
+
+def order_error(chunk: Chunk, row: int, before: int, base_offset: int, path: str) -> CorruptRecordError:
+    """What is wrong with a batch that does not follow the offset before it."""
     first, last = int(chunk.table[t.BASE_OFFSET, row]), int(chunk.table[t.LAST_OFFSET, row])
     if first < 0 and chunk.table[t.MAGIC, row] < 2:
         first = last
-    wrong = CorruptRecordError(
+    return CorruptRecordError(
         f"offsets {first} to {last} do not follow {before} in the segment of base {base_offset}",
         path=path,
         position=int(chunk.table[t.POSITION, row]),
         offset=first,
         hint="'kseg verify' shows what is sound",
     )
-    return int(row), int(before), wrong
 
 
 def check_order(chunk: Chunk, base_offset: int, last_offset: int, path: str) -> int:
     """Check that offsets rise from batch to batch and fit their segment; return the last one."""
-    _, last, wrong = rows_in_order(chunk, base_offset, last_offset, path)
-    if wrong is not None:
-        raise wrong
+    rows, last = rows_in_order(chunk, base_offset, last_offset)
+    if rows < chunk.rows:
+        raise order_error(chunk, rows, last, base_offset, path)
     return last
