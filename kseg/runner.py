@@ -97,6 +97,7 @@ def stream_tasks(
     workers: int | None = None,
     ahead: int = 2,
     submit: Submit | None = None,
+    stop: Callable[[], None] | None = None,
 ) -> Generator[Result]:
     """Do `work` in threads of this process and give the results in the order of the tasks, as they are wanted.
 
@@ -106,6 +107,8 @@ def stream_tasks(
 
     Args:
         submit: Has threads do it that others use too, as many as `workers` says, instead of some of its own.
+        stop: Is called before those that have begun are waited for, where tasks wait for others: some of these may
+            never begin.
     """
     count = workers or os.cpu_count() or 1
     waiting: collections.deque[Future[Result]] = collections.deque()
@@ -120,6 +123,8 @@ def stream_tasks(
             while waiting:
                 yield _first(waiting)
         finally:
+            if stop is not None:
+                stop()
             for future in waiting:
                 future.cancel()
             wait(waiting)

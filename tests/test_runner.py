@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import Future
 
 import pytest
 
 from kseg.errors import FormatError, KsegError
 from kseg.progress import Progress
-from kseg.runner import run_tasks
+from kseg.runner import run_tasks, stream_tasks
 
 
 def square(number: int) -> int:
@@ -52,3 +53,38 @@ def test_tasks_run_in_threads_of_this_process():
 def test_another_error_ends_the_run():
     with pytest.raises(ZeroDivisionError):
         run_tasks(lambda task: 1 // task, [1, 0, 2], workers=2)
+
+
+@pytest.mark.timeout(60)
+def test_who_waits_for_a_task_that_never_begins_is_let_go():
+    """A sweep hung: one task had failed, the next was cancelled before it began, and the one behind waited for it."""
+    released, ended, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    def work(number):
+        if number == 0:
+            raise FormatError("zero is bad", path="x", position=0)
+        released.wait()
+        ended.set()
+
+    def submit(task):
+        future = Future()
+        threading.Thread(target=run, args=(future, task), daemon=True).start()
+        return future
+
+    def run(future, task):
+        if task.args == (1,):  # its thread is held up before it begins
+            cancelled.wait()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(task())
+        except FormatError as error:
+            future.set_exception(error)
+
+    def stop():
+        released.set()
+        threading.Timer(0.1, cancelled.set).start()
+
+    with pytest.raises(FormatError, match="zero"):
+        list(stream_tasks(work, range(3), workers=2, submit=submit, stop=stop))
+    assert ended.wait(10)

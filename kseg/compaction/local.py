@@ -138,20 +138,18 @@ class LocalPasses:
         parts = []
         with (
             round_.phase("keys", sum(piece.size for piece in pieces)),
-            closing(self._stream(swept, range(len(pieces)))) as results,
+            closing(self._stream(swept, range(len(pieces)), stop=swept.stop)) as results,
         ):
-            try:
-                for piece, part in zip(reversed(pieces), results, strict=True):
-                    parts.append(part)
-                    round_.progress.advance(piece.size)
-            except BaseException:
-                swept.stop()
-                raise
+            for piece, part in zip(reversed(pieces), results, strict=True):
+                parts.append(part)
+                round_.progress.advance(piece.size)
         self._aside = swept.aside
         return parts[::-1]
 
-    def _stream(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result]:
-        return stream_tasks(work, tasks, workers=self._round.workers, submit=self._means.submit)
+    def _stream(
+        self, work: Callable[[Task], Result], tasks: Sequence[Task], stop: Callable[[], None] | None = None
+    ) -> Generator[Result]:
+        return stream_tasks(work, tasks, workers=self._round.workers, submit=self._means.submit, stop=stop)
 
     def rewrite(
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
