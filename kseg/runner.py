@@ -125,9 +125,15 @@ def stream_tasks(
         finally:
             if stop is not None:
                 stop()
-            for future in waiting:
-                future.cancel()
-            wait(waiting)
+            _cancel(waiting)
+
+
+def _cancel(waiting: collections.deque[Future[Result]]) -> None:
+    """Wait for those that have begun, and forget all: one's error leads to who waits here, which would be a cycle."""
+    for future in waiting:
+        future.cancel()
+    wait(waiting)
+    waiting.clear()
 
 
 def _first(waiting: collections.deque[Future[Result]]) -> Result:

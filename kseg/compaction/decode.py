@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +41,15 @@ class Payloads:
     arena: t.Bytes
     records: int
     payload_bytes: int
+
+    def groups(self, most: int) -> Iterator[Payloads]:
+        """The same batches, so many at a time that they have about `most` bytes of records, or one that has more."""
+        rows, table = self.rows, self.chunk.table
+        sums = np.cumsum((self.ends - self.starts)[rows.start : rows.stop])
+        edges = np.flatnonzero(np.diff(sums // most, prepend=0)) + rows.start
+        for first, stop in itertools.pairwise(sorted({rows.start, *edges.tolist(), rows.stop})):
+            there, size, _ = measure_rows(table, first, stop, self.skip, self.starts, self.ends)
+            yield dataclasses.replace(self, rows=range(first, stop), records=int(there), payload_bytes=int(size))
 
 
 @dataclass(slots=True)

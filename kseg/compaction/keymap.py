@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -22,6 +23,10 @@ from kseg.native.records import KEY_LENGTH
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
 _NO_BITS: Final = np.empty(0, np.uint8)
+
+
+def do_nothing() -> None:
+    """Nobody wants to know."""
 
 
 class KeyMapFull(Exception):
@@ -50,6 +55,9 @@ class KeyMap:
         slots: How many keys there is room for, and a third more; a power of two.
         hash_key: Two words; the same for all maps of a round.
         budget: Where there are more keys the table grows, as long as it and a larger one take no more bytes together.
+
+    Attributes:
+        before_growth: Is called before the table grows.
     """
 
     def __init__(self, slots: int, hash_key: NDArray[np.uint64], budget: int = 0) -> None:
@@ -57,6 +65,7 @@ class KeyMap:
         self._budget = budget
         self.slots = np.zeros((slots, 3), np.int64)
         """The table, as `native.keymap` describes it."""
+        self.before_growth: Callable[[], None] = do_nothing
         self._held = [0] * native.REGIONS
         self._locks = [threading.Lock() for _ in range(native.REGIONS)]
 
@@ -121,6 +130,7 @@ class KeyMap:
                 return
             if 3 * self.size > self._budget:
                 raise KeyMapFull
+            self.before_growth()
             larger, held = np.zeros((2 * size, 3), np.int64), np.zeros(native.REGIONS, np.int64)
             native.move_keys(self.slots, larger, held)
             self.slots, self._held = larger, held.tolist()

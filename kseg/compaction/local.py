@@ -16,7 +16,7 @@ from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
-from kseg.compaction.pieces import Piece, cut_segment
+from kseg.compaction.pieces import Piece
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
@@ -124,7 +124,8 @@ class LocalPasses:
     def _sweep(self, scanner: KeyScanner, keys: KeyMap, first: int, budget: int) -> list[TransactionRows]:
         """Pass 1, and as much of pass 2 as there is memory for beside the map, which may grow."""
         round_ = self._round
-        self._piece_bytes = min(self._piece_bytes, sweep.piece_bytes(round_.keys.estimate.growth))
+        sample = round_.keys.estimate
+        self._piece_bytes = min(self._piece_bytes, sweep.piece_bytes(sample.growth, sample.record_bytes))
         pieces = cut_pieces(round_.segments, first, self._piece_bytes)
         swept = sweep.Sweep(
             scanner,
@@ -171,7 +172,8 @@ class LocalPasses:
             turns.end(number)
             return result
 
-        cut = [[piece for segment in group for piece in cut_segment(segment, self._piece_bytes)] for group in groups]
+        first = self._round.range.first_dirty
+        cut = [cut_pieces(group, first, self._piece_bytes) for group in groups]
         turns = [Turns() for _ in groups]
         tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
         with closing(self._stream(work, tasks)) as results:

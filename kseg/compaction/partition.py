@@ -21,7 +21,7 @@ from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.output import CleanedSegment
-from kseg.compaction.policy import find_cleanable
+from kseg.compaction.policy import check_overlaps, find_cleanable
 from kseg.compaction.remote import TierAccess
 from kseg.compaction.remote_round import RemoteTarget, find_place
 from kseg.compaction.report import PartitionCompaction
@@ -84,6 +84,7 @@ def plan_round(
     reason = cleanable.why_not(0.0 if told is not None else config.min_cleanable_dirty_ratio)
     if reason is not None:
         return reason
+    check_overlaps([segment for segment in log.segments if segment.base_offset <= cleanable.first_uncleanable])
     oldest = request.now_ms - config.producer_id_expiration_ms
     rebuilt_from = None if was_clean or not log.producers() else _rebuilt_from(log)
     first, end = log.segments[0].base_offset, cleanable.first_uncleanable

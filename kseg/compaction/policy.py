@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kseg.compaction.config import CleanerConfig
+from kseg.errors import SegmentOverlapError
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.native import table as t
@@ -112,3 +114,22 @@ def group_segments(segments: Sequence[Segment], config: CleanerConfig, first_unc
         groups[-1].append(segment)
         log_bytes, index_bytes, time_bytes = log_bytes + segment.size, index_bytes + index, time_bytes + times
     return groups
+
+
+def check_overlaps(segments: Sequence[Segment]) -> None:
+    """Check that no segment reaches into the next one.
+
+    The offset of a segment's last batch is under no checksum, and nothing follows it in its file. Where a bit of it was
+    flipped, a record would supersede later ones.
+
+    Raises:
+        SegmentOverlapError: One does.
+    """
+    for segment, following in itertools.pairwise(segments):
+        if segment.next_offset > following.base_offset:
+            raise SegmentOverlapError(
+                f"offsets up to {segment.next_offset - 1} reach into the next segment, of base {following.base_offset}",
+                path=segment.path,
+                offset=segment.next_offset - 1,
+                hint="'kseg verify' shows what is sound",
+            )

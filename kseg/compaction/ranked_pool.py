@@ -44,3 +44,5 @@ class RankedPool:
             future.set_exception(error)
         else:
             future.set_result(result)
+        finally:
+            del future, work  # an error's traceback leads to this frame: all that they hold would be in a cycle

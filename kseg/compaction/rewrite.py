@@ -148,7 +148,8 @@ class Rewriter:
         rules = self._rule_array(segment)
         fates, _ = self._fates(payloads.chunk.table, payloads.rows, rules)
         self._find_packers(int(cleaning.codecs_of(payloads.chunk.table, payloads.rows.start, payloads.rows.stop)))
-        self._rewrite_payloads(payloads, fates, rules, result.counts)
+        for group in payloads.groups(OUT_BYTES):
+            self._rewrite_payloads(group, fates, rules, result.counts)
         self._hand_over()
         return result
 

@@ -38,6 +38,8 @@ class Sample:
     """Whether half of the bytes or more are not compressed, or belong to transactions."""
     growth: float = 1.0
     """How many bytes a byte of the log has when it is decompressed."""
+    record_bytes: float = 100.0
+    """Of the log, for each record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,12 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
             records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
     hashes = np.sort(reader.take()[:, 0])  # np.unique takes ten times as long
     distinct = len(hashes[:1]) + int(np.count_nonzero(hashes[1:] != hashes[:-1]))
-    is_plain, growth = 2 * plain >= seen, reader.payload_bytes / max(seen, 1)
+    kind = 2 * plain >= seen, reader.payload_bytes / max(seen, 1), seen / max(records, 1)
     scale = _total_bytes(pieces) / max(seen, 1)
     if scale <= 1:
-        return Sample(records, distinct, is_plain, growth)
+        return Sample(records, distinct, *kind)
     every = int(records * scale)
-    return Sample(every, min(_all_keys(records, distinct), every), is_plain, growth)
+    return Sample(every, min(_all_keys(records, distinct), every), *kind)
 
 
 def _total_bytes(pieces: Sequence[Piece]) -> int:

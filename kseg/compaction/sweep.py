@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from kseg.compaction.decode import Payloads, RunDecoder
-from kseg.compaction.keymap import KeptOffsets, KeyMap
+from kseg.compaction.keymap import KeptOffsets, KeyMap, do_nothing
 from kseg.compaction.markers import NO_ROWS, TransactionRows
 from kseg.compaction.pieces import Piece, walk_piece
 from kseg.compaction.rewrite import Rewriter, Rewritten, Rules
@@ -29,15 +29,18 @@ from kseg.native import table as t
 
 MOST_PIECE_BYTES: Final = 4 << 20
 MIN_PIECE_BYTES: Final = 128 << 10
-ARENA_BYTES: Final = 12 << 20  # what a piece should come to: it stays in the processor's cache until it is rewritten
-MOST_ARENA_BYTES: Final = 32 << 20
+ARENA_BYTES: Final = 8 << 20  # what a piece should come to: it stays in the processor's cache until it is rewritten
+MOST_ARENA_BYTES: Final = 16 << 20
+PIECE_RECORDS: Final = 1 << 16
+MOST_RECORDS: Final = 1 << 18
 SLAB_BYTES: Final = 8 << 20
 MOST_OFFSETS: Final = 1 << 24  # of a piece: a bit for each
 
 
-def piece_bytes(growth: float) -> int:
-    """How large pieces are whose bytes grow so many times when they are decompressed."""
-    return min(max(int(ARENA_BYTES / max(growth, 1.0)), MIN_PIECE_BYTES), MOST_PIECE_BYTES)
+def piece_bytes(growth: float, record_bytes: float) -> int:
+    """How large pieces are whose bytes grow so many times when they are decompressed, with so many of them a record."""
+    wanted = min(ARENA_BYTES / max(growth, 1.0), PIECE_RECORDS * record_bytes)
+    return min(max(int(wanted), MIN_PIECE_BYTES), MOST_PIECE_BYTES)
 
 
 def _whole_piece(piece: Piece, walk: Iterator[tuple[Chunk, range]]) -> tuple[Chunk, range] | None:
@@ -106,6 +109,7 @@ class Sweep:
         self._is_stopped = False
         self._used = 0
         self.aside: dict[Piece, Rewritten] = {}
+        keys.before_growth = self._shrink
 
     def __call__(self, number: int) -> TransactionRows:
         """Scan a piece; return its transactional and control batches.
@@ -125,7 +129,8 @@ class Sweep:
             self._is_put(number)
 
     def stop(self) -> None:
-        """Some pieces will not be begun: nobody waits for their keys any more."""
+        """It is over, or some pieces will not be begun: nobody waits for their keys any more."""
+        self._keys.before_growth = do_nothing
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -137,7 +142,7 @@ class Sweep:
             if found is None or not self._is_usual(*found):
                 return False
             payloads = self._decoder().unpack_whole(*found, MOST_ARENA_BYTES)
-            if payloads is None:
+            if payloads is None or payloads.records > MOST_RECORDS:
                 return False
             kept, records = self._put_keys(number, payloads)
             if kept is not None:
@@ -189,5 +194,17 @@ class Sweep:
         )
         done.data, done.tables = [data for data, _ in parts], [table for _, table in parts]
         with self._changed:
-            self._used += sum(data.nbytes + table.nbytes for data, table in parts) - size
+            self._used += _held_bytes(done) - size
             self.aside[piece] = done
+
+    def _shrink(self) -> None:
+        """Give up what there is no room for as the map grows: the last pieces of the log first, as slabs are filled."""
+        with self._changed:
+            for piece in list(self.aside):
+                if self._used <= self._room():
+                    return
+                self._used -= _held_bytes(self.aside.pop(piece))
+
+
+def _held_bytes(done: Rewritten) -> int:
+    return sum(part.nbytes for part in done.data) + sum(table.nbytes for table in done.tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import random
 import shutil
@@ -23,6 +24,11 @@ from tests.reference.record import Record
 from tests.scale import counts
 
 SECRET = b"person-4711"
+
+
+def shows_secret(text):
+    """Whether the key itself is there, in any form that a file of keys has; digests may hold any few digits."""
+    return any(form in text for form in ("person-", SECRET.hex(), base64.b64encode(SECRET).decode().rstrip("=")))
 
 
 def rows_of(directory: Path) -> list[tuple]:
@@ -92,7 +98,7 @@ def test_keys_are_in_the_report_as_keyed_hashes_alone(people):
     assert first.key_hashes != second.key_hashes
     given = [erase(people, keys=[SECRET], dry_run=True, hash_secret=b"s").key_hashes for _ in range(2)]
     assert given[0] == given[1]
-    assert "4711" not in str(first.to_dict()) + str(first)
+    assert not shows_secret(str(first.to_dict()) + str(first))
 
 
 def test_what_a_broker_set_aside_and_gave_up_is_erased_too(people):
@@ -126,7 +132,7 @@ def test_keys_come_from_arrow_and_files(people, tmp_path):
         answer = call("erase", people, "--keys", tmp_path / "keys", "--key-format", key_format, "--dry-run", "--json")
         assert answer.status == 0, answer.messages
         assert answer.objects[-1]["summary"]["records"] == 2
-        assert "4711" not in answer.text
+        assert not shows_secret(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,18 @@ def test_an_index_that_points_behind_the_end_costs_nothing_but_time(tmp_path):
     (path / f"{0:020d}.index").write_bytes(struct.pack(">ii", 9, size + 70_000))
     done = run(path)
     assert (done.error, done.records_after) == (None, 30)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("to", [3, 5, 100, 1 << 20])
+def test_a_flipped_offset_of_a_segments_last_batch_supersedes_nothing(tmp_path, codec, to):
+    """Nothing follows it in its file; the latest value of its key, in the next segment, was taken for superseded."""
+    builder = LogBuilder(tmp_path)
+    for value in (b"old", b"newer", b"newest"):
+        builder.segment().record(b"key", value, codec=codec)
+    entry = builder.segments[1].entries[0]
+    entry.data = to.to_bytes(8, "big") + entry.data[8:]
+    path = builder.segment().batch(1).write()
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    assert "reach into the next segment" in run(path).error
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import struct
 import threading
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -261,3 +263,73 @@ def test_who_waits_for_a_piece_that_is_never_begun_is_let_go(tmp_path):
     swept.stop()
     waiting.join(30)
     assert not waiting.is_alive()
+
+
+def test_what_lies_aside_makes_room_for_a_map_that_grows(tmp_path, monkeypatch):
+    """The map may double again and again, when most of the log lies aside already."""
+    path = tmp_path / "data" / "orders-0"
+    rng = np.random.default_rng(7)
+    with kseg.create_log(path, config=kseg.LogConfig(segment_bytes=1 << 20)) as writer:
+        for number in range(60):
+            count, size = (40, 1400) if number >= 20 else (4000, 8)
+            names = [b"key %d" % i for i in range(number * 4000, number * 4000 + count)]
+            values = [rng.bytes(size) for _ in names]
+            writer.append(pa.table({"key": names, "value": values}), codec="lz4")
+        writer.roll()
+        writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
+    monkeypatch.setattr(keymap, "MIN_SLOTS", 64)
+    monkeypatch.setattr(strategy, "sample_keys", lambda _: strategy.Sample(100_000, 5, is_plain=False))
+    monkeypatch.setattr(sweep, "MOST_PIECE_BYTES", 32 << 10)
+    budget, most, sweeps = 6 << 20, [], []
+
+    class Watched(sweep.Sweep):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            sweeps.append(self)
+
+    def zeros(shape, *args):  # a table of the map, beside the one it takes the place of
+        if sweeps and np.ndim(shape) and not sweeps[-1]._is_stopped:
+            most.append(sweeps[-1]._used + sweeps[-1]._keys.size + shape[0] * 24)
+        return np.zeros(shape, *args)
+
+    monkeypatch.setattr(sweep, "Sweep", Watched)
+    monkeypatch.setattr(keymap, "np", type("Numpy", (), {**vars(np), "zeros": staticmethod(zeros)}))
+    swept, twice = both_ways(path, monkeypatch, memory_budget=budget, workers=2)
+    assert swept == twice
+    assert swept["strategy"] == "memory"
+    assert len(most) > 5
+    assert max(most) <= budget
+
+
+def test_a_sweep_whose_map_was_too_small_holds_nothing(tmp_path, monkeypatch, put_aside):
+    path = compressed_log(tmp_path / "data", keys=150)
+    sweeps = []
+
+    class Watched(sweep.Sweep):
+        def __init__(self, *args, **options):
+            assert not any(ref() for ref in sweeps)
+            super().__init__(*args, **options)
+            sweeps.append(weakref.ref(self))
+
+    def grow(*_):
+        raise keymap.KeyMapFull
+
+    monkeypatch.setattr(sweep, "Sweep", Watched)
+    monkeypatch.setattr(keymap, "MIN_SLOTS", 64)
+    monkeypatch.setattr(strategy, "sample_keys", lambda _: strategy.Sample(200, 1, is_plain=False))
+    monkeypatch.setattr(KeyMap, "_grow", grow)
+    gc.disable()
+    try:
+        (done,) = compact(path, config=CONFIG, now_ms=NOW, workers=2).partitions
+        assert (done.error, len(sweeps)) == (None, 1)
+        assert sweeps[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_pieces_of_tiny_records_are_small():
+    """Memory of a thread goes with the number of records of a piece."""
+    assert sweep.piece_bytes(1.0, 300.0) == sweep.MOST_PIECE_BYTES
+    assert sweep.piece_bytes(4.0, 300.0) == sweep.ARENA_BYTES // 4
+    assert sweep.piece_bytes(2.0, 7.0) == 7 * sweep.PIECE_RECORDS
+    assert sweep.piece_bytes(1000.0, 0.1) == sweep.MIN_PIECE_BYTES
