@@ -22,12 +22,12 @@ from kseg.types import TopicPartition
 from tests.faults.disk import FaultyDisk, each_fault, run_with
 from tests.faults.forgetful import each_crash
 from tests.faults.kill import killed
+from tests.faults.loaded import MARKER, assert_same_state, load
 from tests.log.written import START, clock
 from tests.reference.rows import records_of
 from tests.scale import counts
 
 TP = TopicPartition("a", 0)
-MARKER = ".kafka_cleanshutdown"
 SEGMENTS = 5
 SEGMENT_BYTES = 2200  # two segments become one
 NOW = START + 1000
@@ -102,7 +102,7 @@ class Truth:
         log = kseg.open_log(folder / "a-0")
         self.end, self.producers = log.end_offset, log.producers()
         self.latest = latest_of(log)
-        self.loaded = load(folder, oracle, home / "before")[0]
+        self.loaded = load(folder, oracle, home / "before", now=NOW, **KAFKAS)[0]
         done = shutil.copytree(folder, home / "done")
         in_memory(done, lambda _: None)
         self.left = committed(kseg.open_log(done / "a-0"))
@@ -117,10 +117,9 @@ class Truth:
 
     def check_loaded(self, folder, oracle, home):
         """What Kafka's loader makes of a copy, by the marker's word where it is there."""
-        state, loaded = load(folder, oracle, home)
-        for name in ("logStart", "logEnd", "lastStable", "producers", "epochs"):
-            assert state[name] == self.loaded[name], name
-        self.check(kseg.open_log(loaded / "a-0"))
+        state, loaded = load(folder, oracle, home, now=NOW, **KAFKAS)
+        assert_same_state(state, self.loaded)
+        self.check(kseg.open_log(loaded))
 
 
 def committed(log):
@@ -129,13 +128,6 @@ def committed(log):
 
 def latest_of(log):
     return {record.key: record for record in committed(log) if record.key is not None}
-
-
-def load(folder, oracle, home):
-    copy = shutil.copytree(folder, home, dirs_exist_ok=True)
-    point = (read_checkpoint(LocalStore(), str(folder), CheckpointKind.RECOVERY_POINT) or {}).get(TP, 0)
-    clean = (folder / MARKER).exists()
-    return oracle.load(copy / "a-0", clean=clean, recoveryPoint=point, now=NOW, **KAFKAS), copy
 
 
 @pytest.fixture(scope="module")

@@ -15,18 +15,17 @@ import pytest
 
 import kseg
 from kseg.compaction import repack
-from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
-from kseg.storage import LocalStore
+from kseg.log.checkpoints import CheckpointKind, write_checkpoint
 from kseg.types import TopicPartition
 from tests.faults.disk import FaultyDisk, each_fault, run_with
 from tests.faults.forgetful import each_crash
 from tests.faults.kill import killed
+from tests.faults.loaded import MARKER, assert_same_state, load
 from tests.log.written import START, clock
 from tests.reference.rows import records_of
 from tests.scale import counts
 
 TP = TopicPartition("a", 0)
-MARKER = ".kafka_cleanshutdown"
 SEGMENTS = 5
 SEGMENT_BYTES = 1700  # two segments are a group, and become three to five
 LOADED_OF = 3 if counts(1) == 1 else 1  # one state of so many is given to Kafka's loader
@@ -74,7 +73,7 @@ class Truth:
         self.end, self.producers = log.end_offset, log.producers()
         self.records, self.committed = records_of(log.read()), records_of(log.read(isolation="read_committed"))
         assert len(self.committed) < len(self.records)
-        self.loaded = load(folder, oracle, home / "before")[0]
+        self.loaded = load(folder, oracle, home / "before", now=START + 1000)[0]
         done = shutil.copytree(folder, home / "done")
         grow(done, lambda _: None)
         self.bases = bases_of(done)
@@ -90,21 +89,13 @@ class Truth:
 
     def check_loaded(self, folder, oracle, home):
         """What Kafka's loader makes of a copy, by the marker's word where it is there."""
-        state, loaded = load(folder, oracle, home)
-        for name in ("logStart", "logEnd", "lastStable", "producers", "epochs"):
-            assert state[name] == self.loaded[name], name
-        self.check(kseg.open_log(loaded / "a-0"))
+        state, loaded = load(folder, oracle, home, now=START + 1000)
+        assert_same_state(state, self.loaded)
+        self.check(kseg.open_log(loaded))
 
 
 def bases_of(folder):
     return [segment.base_offset for segment in kseg.open_log(folder / "a-0").segments]
-
-
-def load(folder, oracle, home):
-    copy = shutil.copytree(folder, home, dirs_exist_ok=True)
-    point = (read_checkpoint(LocalStore(), str(folder), CheckpointKind.RECOVERY_POINT) or {}).get(TP, 0)
-    clean = (folder / MARKER).exists()
-    return oracle.load(copy / "a-0", clean=clean, recoveryPoint=point, now=START + 1000), copy
 
 
 @pytest.fixture(scope="module")
