@@ -34,7 +34,8 @@ class Turns:
         self._writing = threading.Lock()
         self._turn = 0
         self._ended: set[int] = set()
-        self._waiting: defaultdict[int, list[tuple[t.Bytes, t.Table]]] = defaultdict(list)
+        self._waiting: defaultdict[int, list[tuple[t.Bytes, int, t.Table]]] = defaultdict(list)
+        self._rooms: list[t.Bytes] = []  # of what has waited, for what will: pages that were used cost nothing
         self._is_busy = True  # somebody writes, or nobody can yet
 
     def gather(self, results: Iterable[Rewritten], append: Append) -> Generator[Rewritten]:
@@ -55,10 +56,13 @@ class Turns:
             return
         if self._is_stopped:
             return
-        held = pooled(len(data))
-        held[:] = data
         with self._lock:
-            self._waiting[number].append((held, table))
+            room = self._rooms.pop() if self._rooms else pooled(0)
+        if room.size < data.size:
+            room = pooled(data.size + data.size // 4)
+        room[: data.size] = data
+        with self._lock:
+            self._waiting[number].append((room, data.size, table))
         if self._may_write(number):  # its turn came meanwhile
             self._write_waiting()
 
@@ -104,10 +108,11 @@ class Turns:
                         self._lock.notify_all()
                         return
                     self._turn += 1
-            for data, table in parts:
-                self._write(data, table)
+            for room, size, table in parts:
+                self._write(room[:size], table)
             with self._lock:
-                self._waiting_bytes -= sum(data.nbytes + table.nbytes for data, table in parts)
+                self._waiting_bytes -= sum(size + table.nbytes for _, size, table in parts)
+                self._rooms += [room for room, _, _ in parts]
                 self._lock.notify_all()
 
     def _write(self, data: t.Bytes, table: t.Table) -> None:
