@@ -21,7 +21,7 @@ from kseg.index.txn import TxnIndex
 from kseg.log.damage import Damage
 from kseg.log.holes import HoledFile
 from kseg.log.names import FileKind
-from kseg.log.sound import claimed_offsets, find_batch, is_zero
+from kseg.log.sound import claimed_offsets, find_batch_behind, is_zero
 from kseg.log.sound_walk import SoundWalker
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, ReadOptions, Walk, WalkRoom, check_order
 from kseg.native import table as t
@@ -126,7 +126,7 @@ class Segment:
             if self.is_last and (size == file.size or is_zero(file, size)):
                 return next_offset, size, None
             ends = {"base_offset": self.base_offset, "next_offset": next_offset}
-            if self.is_last and find_batch(file, self.options, size + 1, **ends) is None:
+            if self.is_last and find_batch_behind(file, self.options, size, **ends) is None:
                 return next_offset, size, problem
             if self.is_last and problem is None:
                 raise torn_error(size, file.size - size).with_context(path=self.path)

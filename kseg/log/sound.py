@@ -18,6 +18,8 @@ from kseg.storage import RandomFile
 
 CHECK_BYTES = 64 << 20  # what is read, at most, to check candidates; rubbish that looks like more is taken for damage
 
+MAX_OFFSET_DELTA = 2**31 - 1  # from a segment's base offset to that of a batch
+
 INDEX_HINT = "remove the segment's .index file: reading does without it"
 
 
@@ -29,6 +31,28 @@ def find_batch(file: RandomFile, options: ReadOptions, start: int, *, base_offse
         if budget < 0 or (size <= options.max_batch_bytes and is_sound(file, at, size)):
             return at
     return None
+
+
+def find_batch_behind(
+    file: RandomFile, options: ReadOptions, damaged: int, *, base_offset: int, next_offset: int
+) -> int | None:
+    """The same for batches behind the damage that begins at byte `damaged`."""
+    lowest = _lowest_behind(file, damaged, base_offset, next_offset)
+    return find_batch(file, options, damaged + 1, base_offset=base_offset, next_offset=lowest)
+
+
+def _lowest_behind(file: RandomFile, damaged: int, base_offset: int, next_offset: int) -> int:
+    """The lowest offset that a batch behind damage may have, where batches before it end at `next_offset`.
+
+    A wrapper of old messages that a crash has cut may have whole messages in it, if its codec found nothing to compress
+    in them. They are no batches, and their offsets are not above that of the wrapper.
+    """
+    prefix = bytearray(t.PREFIX_SIZE + 1)
+    if file.read_into(damaged, prefix) < len(prefix) or prefix[16] > 1 or not prefix[17] & t.CODEC_MASK:
+        return next_offset
+    is_cut = int.from_bytes(prefix[8:12], "big", signed=True) > file.size - damaged - t.LOG_OVERHEAD
+    last = int.from_bytes(prefix[:8], "big", signed=True)
+    return max(next_offset, last + 1) if is_cut and last - base_offset <= MAX_OFFSET_DELTA else next_offset
 
 
 class Resync:
@@ -55,7 +79,8 @@ class Resync:
             at += size
             if at == end or self.is_batch(at, end):
                 return at
-        for found, size in _candidates(self._file, damaged + 1, end, self._base_offset, self._base_offset):
+        lowest = _lowest_behind(self._file, damaged, self._base_offset, self._base_offset)
+        for found, size in _candidates(self._file, damaged + 1, end, self._base_offset, lowest):
             self._budget -= size
             if self._budget < 0:
                 break

@@ -15,7 +15,7 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
 from kseg.log.segment_scan import scan_segment
-from kseg.log.sound import find_batch
+from kseg.log.sound import find_batch_behind
 from kseg.log.walk import Chunk, check_order
 from kseg.native.table import Table
 
@@ -56,8 +56,8 @@ def scan_tail(segment: Segment, interval_bytes: int, producers: ProducerState, e
         if found.stop is not Stop.NONE:
             raise LogError(REASONS[found.stop], path=segment.path, position=builder.size, offset=found.stopped_at)
         if builder.size < file.size:
-            sound = find_batch(
-                file, segment.options, builder.size + 1, base_offset=segment.base_offset, next_offset=last + 1
+            sound = find_batch_behind(
+                file, segment.options, builder.size, base_offset=segment.base_offset, next_offset=last + 1
             )
             if sound is not None:
                 reason = "bytes that are no batch" if found.problem is None else found.problem.message

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from kseg.errors import FormatError
-from kseg.log.sound import find_batch, is_zero
+from kseg.log.sound import find_batch_behind, is_zero
 from kseg.log.walk import ReadOptions
 from kseg.native import table as t
 from kseg.native.crc32c import crc32, crc32c
@@ -19,7 +19,7 @@ _CRC_FIELD: Final = {0: (12, t.LEGACY_CRC_START), 1: (12, t.LEGACY_CRC_START), 2
 
 def resync(file: RandomFile, options: ReadOptions, start: int, base_offset: int, next_offset: int) -> int | None:
     """Where the next sound batch behind `start` begins, None where there is none."""
-    return find_batch(file, options, start + 1, base_offset=base_offset, next_offset=next_offset)
+    return find_batch_behind(file, options, start, base_offset=base_offset, next_offset=next_offset)
 
 
 def tell_tail(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from kseg.storage import open_store
 from tests.builders import LogBuilder
 from tests.log.rows import plain_rows
 from tests.reference import batch as v2
+from tests.reference import legacy
 from tests.reference.record import Record
 from tests.scale import counts
 
@@ -195,6 +198,31 @@ def test_damage_behind_the_last_sound_batch_is_told(tmp_path):
     assert skipped(builder.write()) == ([*range(5)], [(size_of(builder, 1), 5, 10)])
     told = pa.Table.from_batches(kseg.open_log(builder.path).read(5, on_corrupt="column")).to_pylist()
     assert [(row["offset"], row["_corrupt"]["endOffset"]) for row in told] == [(5, 10)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_inside_a_torn_wrapper_are_no_batches(tmp_path, magic):
+    rng = random.Random(magic)
+    made = [Record(offset, 5, rng.randbytes(9), rng.randbytes(40)) for offset in range(12)]
+    first = b"".join(legacy.encode_set([one], magic) for one in made[:3])
+    relative = 3 if magic == 1 else 0
+    inner = [legacy.encode_message(replace(one, offset=one.offset - relative), magic) for one in made[3:]]
+    stored = gzip.compress(b"".join(inner), 0)  # what a codec leaves as it is
+    wrapper = legacy.encode_message(Record(11, 5, None, stored), magic, 1)
+    assert [one.offset for one in legacy.read_entry(wrapper)] == list(range(3, 12))
+    for cut in (1, 30, len(wrapper) // 2, len(wrapper) - 20):
+        directory = tmp_path / f"cut{cut}-0"
+        directory.mkdir()
+        (directory / f"{0:020d}.log").write_bytes(first + wrapper[:-cut])
+        assert [row[0] for row in plain_rows(kseg.open_log(directory).read())] == [0, 1, 2]
+        skipped = kseg.open_log(directory).read(on_corrupt="skip")
+        assert [row[0] for row in plain_rows(skipped)] == [0, 1, 2]
+        assert not skipped.damages
+        codes = {finding.code for finding in kseg.verify(directory).findings}
+        assert codes == {"KS104", "KS204"}  # a torn tail, and no indexes
+        with kseg.append_to(directory) as log:
+            log.append(pa.table({"key": ["k"], "value": ["v"]}))
+        assert [row[0] for row in plain_rows(kseg.open_log(directory).read())] == [0, 1, 2, 3]
 
 
 def test_a_length_that_runs_past_the_end_of_the_log_is_no_torn_tail(tmp_path):
