@@ -27,10 +27,11 @@ from kseg.native.records import PIECE_BYTES
 from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
 MAX_BATCH_BYTES = 128 << 20
-ARENA_BYTES = 2 << 20  # memory of a record batch that was let go is then still in the CPU's cache
+ARENA_BYTES = 3 << 20  # more, and memory that was let go has left the CPU's cache; less, and Python's part is seen
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_TEMPLATES = 64
 _RECORD_COLUMNS = frozenset({"key", "value", "offset", "timestamp"})
+_SAME_COLUMNS = _RECORD_COLUMNS | {"topic", "partition"}  # the others may need another look in each record batch
 MAX_FIELD_BYTES = 2**31 - 1  # of a column in one record batch: its offsets are int32
 _BATCH_COLUMNS = {"leaderEpoch": t.LEADER_EPOCH, "producerId": t.PRODUCER_ID, "producerEpoch": t.PRODUCER_EPOCH}
 MAX_ROWS = 1 << 18  # of a record batch: a bomb of tiny records comes in pieces
@@ -60,6 +61,7 @@ class RecordDecoder:
         self._constants: dict[tuple[str, Any], pa.Array] = {}
         self._templates: dict[tuple[int, int], list[pa.Array | None]] = {}
         self._of_records = [(place, name) for place, name in enumerate(schema.names) if name in _RECORD_COLUMNS]
+        self._of_batches = [(place, name) for place, name in enumerate(schema.names) if name not in _SAME_COLUMNS]
         self._limit = max_batch_bytes
         self._functions = BlockFunctions()
         self._arena = pooled(min(arena_bytes, max_batch_bytes))
@@ -81,8 +83,8 @@ class RecordDecoder:
         """Give the visible records of `[start, end)` of a file; see `StraightReader.read`."""
 
         # given to each read: kept by the reader it would be a cycle, which holds all buffers until it is collected
-        def assemble(columns: RowBuffers, payloads: Payloads, state: Numbers, stamps: int) -> pa.RecordBatch:
-            return self._assemble(columns, payloads, range(0), state, stamps)
+        def assemble(columns: RowBuffers, payloads: Payloads, totals: list[int], stamps: int) -> pa.RecordBatch:
+            return self._assemble(columns, payloads, range(0), totals, stamps)
 
         return self._straight.read(span, aborted, base_offset, start, end, assemble)
 
@@ -161,7 +163,7 @@ class RecordDecoder:
                 self._key_bytes = float(state[records.KEY_BYTES] / state[FILLED])
                 key_room = self._key_room(min(count, MAX_ROWS), room)
                 done = range(row, stop + 1 if status == records.PIECE_FULL else stop)
-                yield self._assemble(columns, payloads, done, state, int(kind))
+                yield self._assemble(columns, payloads, done, state.tolist(), int(kind))
             elif status == records.PIECE_FULL:  # one record is larger than a piece should be
                 room = key_room = min(size, MAX_FIELD_BYTES)
             if status < 0:
@@ -170,17 +172,17 @@ class RecordDecoder:
             state[:NEXT_RECORD] = 0
 
     def _assemble(
-        self, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64], stamps: int
+        self, columns: RowBuffers, payloads: Payloads, rows: range, totals: list[int], stamps: int
     ) -> pa.RecordBatch:
-        count = int(state[FILLED])
-        arrays = self._template(count, stamps).copy()
+        columns.give_back(totals)
+        arrays = self._template(totals[FILLED], stamps).copy()
         for place, name in self._of_records:
-            arrays[place] = columns.array(name, state)
-        for place, name in enumerate(self._kinds):
+            arrays[place] = columns.array(name, totals)
+        for place, name in self._of_batches:
             if arrays[place] is None:
-                arrays[place] = self._column(name, columns, payloads, rows, state)
-            elif name == "headers" and state[records.HEADERS]:
-                arrays[place] = columns.headers(payloads, state)
+                arrays[place] = self._column(name, columns, payloads, rows, totals[FILLED])
+            elif name == "headers" and totals[records.HEADERS]:
+                arrays[place] = columns.headers(payloads, totals)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _template(self, count: int, stamps: int) -> list[pa.Array | None]:
@@ -232,15 +234,13 @@ class RecordDecoder:
             made = self._constants[name, value] = _repeated(value, self._kinds[name], 2 * count)
         return made.slice(0, count)
 
-    def _column(
-        self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, state: NDArray[np.int64]
-    ) -> pa.Array:
+    def _column(self, name: str, columns: RowBuffers, payloads: Payloads, rows: range, count: int) -> pa.Array:
         """A column that batches tell."""
         table, kept = payloads.table[:, rows.start : rows.stop], payloads.kept[rows.start : rows.stop]
         if name == "timestampType":
             values = _timestamp_types(table).repeat(kept)
         elif name == "sequence":
-            values = _sequences(table, kept, columns.offsets[: int(state[FILLED])])
+            values = _sequences(table, kept, columns.offsets(count))
         else:
             values = table[_BATCH_COLUMNS[name]].repeat(kept)
         return fixed_column(values, self._kinds[name])

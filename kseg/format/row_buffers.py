@@ -1,29 +1,32 @@
-"""The Arrow buffers that one record batch is decoded into.
+"""The Arrow buffers that one record batch is decoded into: parts of one block of memory.
 
-They come from Arrow's own pool, where released ones stay warm, at the size that the payloads are likely to need, or
-could need at most; what was not needed is given back.
+It comes from Arrow's own pool, where released ones stay warm, at the size that the payloads are likely to need, or
+could need at most; where most was not needed it is given back.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from kseg.errors import CorruptRecordError
-from kseg.native import records, rows, straight
+from kseg.native import records, row_block, rows, straight
 from kseg.native import table as t
 from kseg.native.gather import gather_headers
 from kseg.schema import HEADER_TYPE
 
-MAX_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
+ALIGNMENT = 64  # of Arrow's buffers
+NUMBER_BYTES = 24  # of a record: offset, timestamp, where key and value end
+LEAST_BLOCK_BYTES = 64 << 10  # that are not worth it
+MAX_TIMESTAMP = 2**63 - 1
 NOTHING = np.empty(0, np.uint8)
-_NO_NUMBERS = np.empty(0, np.int64)
-_NO_OFFSETS = np.empty(0, np.int32)
+_BINARY = pa.binary()
 _NO_PLACES = np.empty((2, 0), np.int64)
 
 
@@ -39,50 +42,56 @@ class Payloads:
     ends: NDArray[np.int64]
     kept: NDArray[np.int64]
     """Records that each row gave, written by `RowBuffers.fill`."""
+    places: NDArray[np.int64] = field(default_factory=lambda: _NO_PLACES)
+    """Where the headers of each record are."""
 
 
-class _Binary:
-    """Offsets, content and validity of a binary column."""
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Where the columns of `count` records lie in one block of memory (`kseg.native.row_block`)."""
 
-    __slots__ = ("bitmap", "buffers", "content", "offsets")
+    count: int
+    numbers: NDArray[np.int64]
+    starts: tuple[int, ...]
+    size: int
 
-    def __init__(self, count: int, size: int) -> None:
-        self.buffers = pa.allocate_buffer(4 * (count + 1), resizable=True), pa.allocate_buffer(size, resizable=True)
-        self.offsets = np.frombuffer(self.buffers[0], np.int32)
-        self.content = np.frombuffer(self.buffers[1], np.uint8)
-        self.bitmap = np.empty((count + 7) // 8, np.uint8)
 
-    def array(self, count: int, size: int, nulls: int) -> pa.Array:
-        offsets, content = self.buffers
-        validity = pa.py_buffer(self.bitmap) if nulls else None
-        buffers = [validity, _trimmed(offsets, 4 * (count + 1)), _trimmed(content, size)]
-        return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=nulls)
+@functools.lru_cache(maxsize=64)
+def lay_out(columns: frozenset[str], unit: int, count: int, key: int, value: int) -> RowLayout:
+    """Lay out the wanted columns for `count` records whose keys and values have so many bytes in all."""
+    sizes = [0] * row_block.OUTPUTS
+    if "offset" in columns or "sequence" in columns:
+        sizes[row_block.OFFSETS] = 8 * count
+    if "timestamp" in columns:
+        sizes[row_block.TIMESTAMPS] = 8 * count
+    for name, first, size in (("key", row_block.KEY_OFFSETS, key), ("value", row_block.VALUE_OFFSETS, value)):
+        if name in columns:
+            sizes[first : first + 3] = 4 * (count + 1), (count + 7) // 8, max(size, 1)
+    starts = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
+    numbers = np.array([count, unit, MAX_TIMESTAMP // unit, *starts], np.int64)
+    return RowLayout(count, numbers, tuple(starts), starts[-1])
 
 
 class RowBuffers:
-    """Buffers for `count` records whose keys and values have so many bytes in all; `kinds` are wanted columns."""
+    """Memory for the wanted columns of `count` records whose keys and values have so many bytes in all."""
 
     def __init__(self, kinds: Mapping[str, pa.DataType], count: int, *, key: int, value: int) -> None:
         self._kinds = kinds
-        self.count = count = max(count, 1)
-        self._numbers: dict[str, pa.Buffer] = {}
-        self.offsets = self._allocate("offset", count) if "offset" in kinds or "sequence" in kinds else _NO_NUMBERS
-        self._timestamps = self._allocate("timestamp", count) if "timestamp" in kinds else _NO_NUMBERS
-        sizes = {"key": key, "value": value}
-        self._binaries = {name: _Binary(count, max(size, 1)) for name, size in sizes.items() if name in kinds}
-        self._places = np.empty((2, count), np.int64) if "headers" in kinds else _NO_PLACES
-
-    def _allocate(self, name: str, count: int) -> NDArray[np.int64]:
-        self._numbers[name] = pa.allocate_buffer(8 * count, resizable=True)
-        return np.frombuffer(self._numbers[name], np.int64)
+        unit = 1000 if "timestamp" in kinds and kinds["timestamp"].unit == "us" else 1
+        self._layout = lay_out(frozenset(kinds), unit, max(count, 1), key, value)
+        self.count = self._layout.count
+        self._block = pa.allocate_buffer(self._layout.size)
+        self._bytes = np.frombuffer(self._block, np.uint8) if self._layout.size else NOTHING
 
     def fill(
         self, payloads: Payloads, row: int, stop: int, start: int, end: int, state: NDArray[np.int64]
     ) -> tuple[int, int]:
         """Decode rows `[row, stop)`; return the row where it stopped and the status of `fill_rows`."""
+        room, unit, largest = self._layout.numbers[: row_block.STARTS].tolist()
+        outputs = row_block.split_block(self._bytes, self._layout.numbers)
         stopped, status = rows.fill_rows(
             payloads.data, payloads.arena, payloads.table, row, stop, payloads.skip, payloads.starts, payloads.ends,
-            start, end, *self._outputs(), payloads.kept, state,
+            start, end, room, *outputs[:2], unit, largest, *outputs[2:], self._places(payloads), payloads.kept, state,
         )  # fmt: skip
         return int(stopped), int(status)
 
@@ -101,50 +110,71 @@ class RowBuffers:
         saved: NDArray[np.int64],
     ) -> int:
         """Read on in a file; `source` is what `straight.read_rows` takes first: function, descriptor, end, most."""
-        status = straight.read_rows(
+        return straight.read_rows(
             *source, payloads.data, payloads.table, payloads.skip, *aborted, base_offset, payloads.arena, limit,
-            functions, payloads.starts, payloads.ends, start, end, *self._outputs(), payloads.kept, cursor, state,
-            saved,
+            functions, payloads.starts, payloads.ends, start, end, self._bytes, self._layout.numbers,
+            self._places(payloads), payloads.kept, cursor, state, saved,
         )  # fmt: skip
-        return int(status)
 
-    def _outputs(self) -> tuple[int, Any, Any, int, int, Any, Any, Any, Any, Any, Any, Any]:
-        """The arguments of kernels that fill them: room, numbers and binary columns, places of headers."""
-        unit, largest = 1, 2**63 - 1
-        if self._timestamps.size and self._kinds["timestamp"].unit == "us":
-            unit, largest = 1000, MAX_MICROSECONDS_AS_MS
-        numbers = (self.count, self.offsets, self._timestamps, unit, largest)
-        return (*numbers, *self._views("key"), *self._views("value"), self._places)
+    def _places(self, payloads: Payloads) -> NDArray[np.int64]:
+        """Room for the places of headers, if they are wanted; used again from record batch to record batch."""
+        if "headers" not in self._kinds:
+            return _NO_PLACES
+        if payloads.places.shape[1] < self.count:
+            payloads.places = np.empty((2, self.count), np.int64)
+        return payloads.places
 
-    def _views(self, name: str) -> tuple[Any, Any, Any]:
-        column = self._binaries.get(name)
-        return (column.offsets, column.content, column.bitmap) if column else (_NO_OFFSETS, NOTHING, NOTHING)
+    def offsets(self, count: int) -> NDArray[np.int64]:
+        """The first offsets of so many records."""
+        return self._bytes[: 8 * count].view(np.int64)
 
-    def array(self, name: str, state: NDArray[np.int64]) -> pa.Array:
+    def give_back(self, totals: list[int]) -> None:
+        """Let go of the memory where most of it was not needed, which costs a copy of the rest."""
+        count, keys, values = totals[rows.FILLED], totals[records.KEY_BYTES], totals[records.VALUE_BYTES]
+        if self._layout.size <= 2 * (NUMBER_BYTES * count + keys + values) + LEAST_BLOCK_BYTES:
+            return
+        smaller = RowBuffers(self._kinds, count, key=keys, value=values)
+        pairs = itertools.pairwise(smaller._layout.starts)
+        for first, (start, end) in zip(self._layout.starts, pairs, strict=False):
+            smaller._bytes[start:end] = self._bytes[first : first + end - start]
+        self._layout, self._block, self._bytes = smaller._layout, smaller._block, smaller._bytes
+
+    def array(self, name: str, totals: list[int]) -> pa.Array:
         """The column `key`, `value`, `offset` or `timestamp`; a timestamp that its unit cannot hold is an error."""
-        count = int(state[rows.FILLED])
+        count = totals[rows.FILLED]
         if name == "key":
-            return self._binaries[name].array(count, int(state[records.KEY_BYTES]), int(state[records.NULL_KEYS]))
+            return self._binary(row_block.KEY_OFFSETS, count, totals[records.KEY_BYTES], totals[records.NULL_KEYS])
         if name == "value":
-            return self._binaries[name].array(count, int(state[records.VALUE_BYTES]), int(state[records.NULL_VALUES]))
-        if name == "timestamp" and state[rows.UNFIT_TIMESTAMP]:
-            unfit = int(state[rows.UNFIT_TIMESTAMP])
+            sizes = totals[records.VALUE_BYTES], totals[records.NULL_VALUES]
+            return self._binary(row_block.VALUE_OFFSETS, count, *sizes)
+        if name == "offset":
+            return pa.Array.from_buffers(self._kinds[name], count, [None, self._block.slice(0, 8 * count)], 0)
+        if totals[rows.UNFIT_TIMESTAMP]:
+            unfit = totals[rows.UNFIT_TIMESTAMP]
             raise CorruptRecordError(f"a timestamp of {unfit} ms does not fit the microseconds of the column")
-        buffer = _trimmed(self._numbers[name], 8 * count)
-        return pa.Array.from_buffers(self._kinds[name], count, [None, buffer])
+        buffer = self._block.slice(self._layout.starts[row_block.TIMESTAMPS], 8 * count)
+        return pa.Array.from_buffers(self._kinds[name], count, [None, buffer], 0)
 
-    def headers(self, payloads: Payloads, state: NDArray[np.int64]) -> pa.Array:
+    def _binary(self, first: int, count: int, size: int, nulls: int) -> pa.Array:
+        """A column whose offsets, bitmap and content follow each other."""
+        offsets, bitmap, content = self._layout.starts[first : first + 3]
+        part = self._block.slice
+        validity = part(bitmap, (count + 7) // 8) if nulls else None
+        buffers = [validity, part(offsets, 4 * (count + 1)), part(content, size)]
+        return pa.Array.from_buffers(_BINARY, count, buffers, nulls)
+
+    def headers(self, payloads: Payloads, totals: list[int]) -> pa.Array:
         """The column `headers`, of which there are some."""
-        count, number = int(state[rows.FILLED]), int(state[records.HEADERS])
+        count, number = totals[rows.FILLED], totals[records.HEADERS]
         list_offsets, key_offsets = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(4 * (number + 1))
         value_offsets = pa.allocate_buffer(4 * (number + 1))
-        keys = pa.allocate_buffer(int(state[records.HEADER_KEY_BYTES]))
-        values = pa.allocate_buffer(int(state[records.HEADER_VALUE_BYTES]))
-        without, null_values = count - int(state[rows.WITH_HEADERS]), int(state[records.NULL_HEADER_VALUES])
+        keys = pa.allocate_buffer(totals[records.HEADER_KEY_BYTES])
+        values = pa.allocate_buffer(totals[records.HEADER_VALUE_BYTES])
+        without, null_values = count - totals[rows.WITH_HEADERS], totals[records.NULL_HEADER_VALUES]
         list_bitmap = np.zeros((count + 7) // 8, np.uint8) if without else NOTHING
         value_bitmap = np.zeros((number + 7) // 8, np.uint8) if null_values else NOTHING
         ascii_only = gather_headers(
-            payloads.data, payloads.arena, self._places, count, np.frombuffer(list_offsets, np.int32), list_bitmap,
+            payloads.data, payloads.arena, payloads.places, count, np.frombuffer(list_offsets, np.int32), list_bitmap,
             np.frombuffer(key_offsets, np.int32), _writable(keys), np.frombuffer(value_offsets, np.int32),
             _writable(values), value_bitmap,
         )  # fmt: skip
@@ -165,13 +195,6 @@ def fixed_column(values: NDArray[np.int64], kind: pa.DataType) -> pa.Array:
     buffer = pa.allocate_buffer(values.size * width.itemsize)
     np.copyto(np.frombuffer(buffer, width), values, casting="unsafe")
     return pa.Array.from_buffers(kind, values.size, [None, buffer])
-
-
-def _trimmed(buffer: pa.Buffer, size: int) -> pa.Buffer:
-    """Cut a buffer to what was used; memory goes back where that is most of it, since it may cost a copy."""
-    if size != buffer.size:
-        buffer.resize(size, shrink_to_fit=2 * size < buffer.size)
-    return buffer
 
 
 def _writable(buffer: pa.Buffer) -> t.Bytes:

@@ -30,13 +30,14 @@ FIRST_ROWS: Final = 1 << 14
 MAX_ROWS: Final = 1 << 18
 FIRST_KEY_BYTES: Final = 64.0
 MORE: Final = 1.125  # room for keys beyond what the record batch before has needed
+KEY_STEP: Final = 4 << 10  # bytes, so that record batches alike are laid out alike
 LEAST_SHARE: Final = 0.85  # less of it, and the next record batch gets more rows
 FULL_SHARE: Final = 0.95  # of the room for values that is used where a record batch ends by its number of rows
 
 _GOES_ON: Final = (steps.FULL, straight.PAUSED)
 
 Numbers: TypeAlias = NDArray[np.int64]
-Assemble: TypeAlias = Callable[[RowBuffers, Payloads, Numbers, int], pa.RecordBatch]
+Assemble: TypeAlias = Callable[[RowBuffers, Payloads, list[int], int], pa.RecordBatch]
 
 
 class StraightReader:
@@ -104,12 +105,12 @@ class StraightReader:
             )  # fmt: skip
             if status == straight.PAUSED:
                 continue
-            filled = int(state[FILLED])
-            is_stuck = not filled
-            self._has_headers = self._has_headers or bool(state[records.HEADERS])
-            if filled:
-                self._learn(state, is_full=status == steps.FULL, had=columns.count)
-                yield assemble(columns, payloads, state, int(cursor[STAMPS]))
+            totals = state.tolist()
+            is_stuck = not totals[FILLED]
+            self._has_headers = self._has_headers or totals[records.HEADERS] > 0
+            if totals[FILLED]:
+                self._learn(totals, is_full=status == steps.FULL, had=columns.count)
+                yield assemble(columns, payloads, totals, int(cursor[STAMPS]))
             columns = None
             if status < 0:
                 raise record_error(payloads.table, int(cursor[steps.ROW]), status)
@@ -123,16 +124,17 @@ class StraightReader:
             return RowBuffers(self._kinds, self._rows, key=room, value=room)
         room = min(self._piece_bytes, max(8 * left, 64 << 10))
         rows = min(self._rows, max(left, 1 << 10))
-        return RowBuffers(self._kinds, rows, key=int(self._key_bytes * rows * MORE) + 1024, value=room)
+        keys = int(self._key_bytes * rows * MORE) // KEY_STEP * KEY_STEP + KEY_STEP
+        return RowBuffers(self._kinds, rows, key=keys, value=room)
 
-    def _learn(self, state: Numbers, *, is_full: bool, had: int) -> None:
+    def _learn(self, totals: list[int], *, is_full: bool, had: int) -> None:
         """Foresee what the next record batch needs.
 
         As many rows as will nearly fill the room for values, the same number each time where values have about the same
         size: columns that are the same in every row are then made once.
         """
-        filled, value_bytes = int(state[FILLED]), int(state[records.VALUE_BYTES])
-        self._key_bytes = float(state[records.KEY_BYTES] / filled)
+        filled, value_bytes = totals[FILLED], totals[records.VALUE_BYTES]
+        self._key_bytes = totals[records.KEY_BYTES] / filled
         is_short = filled == had and value_bytes < LEAST_SHARE * self._piece_bytes
         if is_short or (is_full and filled < had):
             fitting = FULL_SHARE * self._piece_bytes * filled / max(value_bytes, 1)

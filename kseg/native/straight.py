@@ -9,6 +9,7 @@ import numpy as np
 from kseg.native._jit import inlined, kernel
 from kseg.native.plain_batches import STAMPS, fill_plain_batches
 from kseg.native.records import HEADERS, PIECE_FULL
+from kseg.native.row_block import LARGEST, ROOM, UNIT, inlined_split_block
 from kseg.native.rows import FILLED, STATE, fill_rows, stamp_type
 from kseg.native.steps import (
     BEFORE,
@@ -70,18 +71,21 @@ def _end_of_group(table: Any, row: int, rows: int, hidden: Any, stamps: int) -> 
 def read_rows(
     pread: int, descriptor: int, end: int, most: int, buffer: Any, table: Any, hidden: Any, producers: Any, firsts: Any,
     markers: Any, base_offset: int, arena: Any, limit: int, functions: Any, starts: Any, ends: Any,
-    range_start: int, range_end: int, rows: int, offsets: Any, timestamps: Any, unit: int, largest: int,
-    key_offsets: Any, keys: Any, key_bitmap: Any, value_offsets: Any, values: Any, value_bitmap: Any,
-    places: Any, kept: Any, cursor: Any, state: Any, saved: Any,
+    range_start: int, range_end: int, block: Any, layout: Any, places: Any, kept: Any, cursor: Any, state: Any,
+    saved: Any,
 ) -> int:  # fmt: skip
     """Read the records of `[range_start, range_end)` from a file, up to byte `end`, into Arrow's buffers.
 
     Returns ODD, FULL, ENDED, PAUSED where `most` bytes were read, or the negative status of `rows.fill_rows` for a
     batch whose records are broken; ROW of the cursor is then that batch, and what came before it is in the outputs.
     Buffer, table, arena and the ranges in `starts` and `ends` stay as they are from call to call; aborted transactions
-    are given as to `visibility.fill_hidden`, outputs and state as to `rows.fill_rows`. The call ends behind records
-    with headers, if those are wanted: their bytes are still there then.
+    are given as to `visibility.fill_hidden`, outputs as `row_block.py` tells, the state as to `rows.fill_rows`. The
+    call ends behind records with headers, if those are wanted: their bytes are still there then.
     """
+    rows, unit, largest = layout[ROOM], layout[UNIT], layout[LARGEST]
+    offsets, timestamps, key_offsets, keys, key_bitmap, value_offsets, values, value_bitmap = inlined_split_block(
+        block, layout
+    )
     key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
     out = (rows, offsets, timestamps, key, value, places)
     pause = cursor[FROM] + most

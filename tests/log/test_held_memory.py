@@ -66,3 +66,21 @@ def test_nothing_is_held_behind_a_read(tmp_path, damage, read):
         assert pa.total_allocated_bytes() == before
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("columns", [None, ["offset", "key"], ["value"]])
+def test_a_record_batch_that_needs_little_holds_little(tmp_path, columns):
+    builder = LogBuilder(tmp_path)
+    for _ in range(200):
+        builder.batch(30, "none")
+    path = builder.write()
+
+    def read(end):
+        return list(kseg.open_log(path).read(0, end, columns=columns))
+
+    everything = read(None)
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    first = read(40)
+    assert pa.total_allocated_bytes() - before < 128 << 10
+    assert pa.Table.from_batches(first).equals(pa.Table.from_batches(everything).slice(0, 40))
