@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import secrets
 import threading
 from collections.abc import Callable
@@ -48,6 +49,11 @@ def largest_map(budget: int) -> int:
     return max(1 << (budget // native.SLOT_BYTES).bit_length() - 1, MIN_SLOTS)
 
 
+def _lock_count(threads: int) -> int:
+    """Locks for the regions of a map, each for equally many: two a thread, so that one of them is free, or just one."""
+    return min(1 << (2 * threads - 1).bit_length(), native.REGIONS) if threads > 1 else 1
+
+
 class KeyMap:
     """Latest offset per key.
 
@@ -55,19 +61,20 @@ class KeyMap:
         slots: How many keys there is room for, and a third more; a power of two.
         hash_key: Two words; the same for all maps of a round.
         budget: Where there are more keys the table grows, as long as it and a larger one take no more bytes together.
+        threads: About how many put keys into it at the same time.
 
     Attributes:
         before_growth: Is called before the table grows.
     """
 
-    def __init__(self, slots: int, hash_key: NDArray[np.uint64], budget: int = 0) -> None:
+    def __init__(self, slots: int, hash_key: NDArray[np.uint64], budget: int = 0, threads: int = 1) -> None:
         self.hash_key = hash_key
         self._budget = budget
         self.slots = np.zeros((slots, 3), np.int64)
         """The table, as `native.keymap` describes it."""
         self.before_growth: Callable[[], None] = do_nothing
-        self._held = [0] * native.REGIONS
-        self._locks = [threading.Lock() for _ in range(native.REGIONS)]
+        self._held = np.zeros(native.REGIONS, np.int64)
+        self._locks = [threading.Lock() for _ in range(_lock_count(threads))]
 
     @classmethod
     def from_file(cls, path: Path, hash_key: NDArray[np.uint64]) -> Self:
@@ -85,7 +92,7 @@ class KeyMap:
     @property
     def keys(self) -> int:
         """How many keys it holds."""
-        return sum(self._held)
+        return int(self._held.sum())
 
     @property
     def size(self) -> int:
@@ -106,20 +113,25 @@ class KeyMap:
         ends = np.empty(native.REGIONS, np.int64)
         by_region = pooled(entries.nbytes).view(np.int64).reshape(-1, 3)
         native.sort_by_region(entries, len(entries), ends, by_region)
-        start = 0
-        for region, end in enumerate(ends.tolist()):
-            while start < end:
-                with self._locks[region]:
-                    slots = self.slots
-                    limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
-                    held = native.put_keys(
-                        slots, region, by_region, start, end, self._held[region], limit, first_offset, bits
-                    )
-                    self._held[region] = held if held != native.FULL else limit
-                    if held != native.FULL:
-                        break
-                self._grow(len(slots))  # and put them once more: the greatest offset stays
-            start = end
+        together = native.REGIONS // len(self._locks)
+        waiting = collections.deque(range(0, native.REGIONS, together))
+        passed = 0  # others have so many, one after the other
+        while waiting:
+            first = waiting.popleft()
+            lock = self._locks[first // together]
+            if not lock.acquire(blocking=passed > len(waiting)):
+                waiting.append(first)
+                passed += 1
+                continue
+            try:
+                slots, end, passed = self.slots, first + together, 0
+                limit = int(len(slots) * MAX_LOAD) >> native.REGION_BITS
+                full = native.put_keys(slots, first, end, by_region, ends, self._held, limit, first_offset, bits) < end
+            finally:
+                lock.release()
+            if full:
+                self._grow(len(slots))
+                waiting.append(first)  # once more: the greatest offset stays
 
     def _grow(self, size: int) -> None:
         """Move everything to a table twice as large, unless another thread did it already."""
@@ -133,7 +145,7 @@ class KeyMap:
             self.before_growth()
             larger, held = np.zeros((2 * size, 3), np.int64), np.zeros(native.REGIONS, np.int64)
             native.move_keys(self.slots, larger, held)
-            self.slots, self._held = larger, held.tolist()
+            self.slots, self._held = larger, held
 
     def latest(self, hashes: NDArray[np.int64], wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The latest offset of each wanted key, -1 where it is not known."""

@@ -27,10 +27,11 @@ from kseg.log.visibility import AbortedRanges
 from kseg.native.keymap import SLOT_BYTES
 from kseg.runner import Result, Task, stream_tasks
 
-PIECE_BYTES: Final = 16 << 20
+PIECE_BYTES: Final = 32 << 20
 MIN_PIECE_BYTES: Final = 1 << 20
 GROWN: Final = 3  # a map that doubles its size takes so much of what it had
-PIECES_A_THREAD: Final = 16  # so that all threads end at about the same time
+PIECES_ALONE: Final = 8  # for each thread, so that all of them end at about the same time
+PIECES_SIDE_BY_SIDE: Final = 4  # a piece costs time, and who has nothing left goes on with the other partition
 
 
 class LocalPasses:
@@ -44,8 +45,9 @@ class LocalPasses:
         self.strategy: Strategy = round_.keys.strategy
         self.reason = round_.keys.reason
         self.key_count = 0
-        threads = round_.workers or os.cpu_count() or 1
-        even = sum(segment.size for segment in round_.segments) // (threads * PIECES_A_THREAD)
+        self._threads = round_.workers or os.cpu_count() or 1
+        pieces = self._threads * (PIECES_ALONE if means.shares == 1 else PIECES_SIDE_BY_SIDE)
+        even = sum(segment.size for segment in round_.segments) // pieces
         self._piece_bytes = min(max(even, MIN_PIECE_BYTES), PIECE_BYTES)
         self._aside: dict[Piece, Rewritten] = {}
 
@@ -71,7 +73,7 @@ class LocalPasses:
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key(), budget)
+        keys = KeyMap(slots, new_hash_key(), budget, self._threads)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)

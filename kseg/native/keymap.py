@@ -17,7 +17,6 @@ from kseg.native.records import OFFSET
 REGION_BITS: Final = 4
 REGIONS: Final = 1 << REGION_BITS
 EMPTY: Final = 0
-FULL: Final = -1
 SLOT_BYTES: Final = 24
 AHEAD: Final = 16  # slots are asked for so many keys before they are looked at: memory is slow
 
@@ -67,37 +66,43 @@ def _ask_for(slots: Any, slot: Any) -> None:
 
 @kernel
 def put_keys(
-    slots: Any, region: int, entries: Any, start: int, end: int, held: int, limit: int, first_offset: int, bits: Any
+    slots: Any, first_region: int, end_region: int, entries: Any, ends: Any, held: Any, limit: int, first_offset: int,
+    bits: Any,
 ) -> int:  # fmt: skip
-    """Put `entries[start:end]`, all of one region, from the last to the first; the greatest offset of a key stays.
+    """Put the entries of some regions, each from the last to the first; the greatest offset of a key stays.
 
-    Where there are bits, counted from `first_offset`, those of offsets that stay are set: if entries are put in the
-    order of their offsets, and those behind them were put before, these are the latest of their keys.
+    `ends` is that of `sort_by_region`, `held[region]` how many keys a region holds. Where there are bits, counted from
+    `first_offset`, those of offsets that stay are set: if entries are put in the order of their offsets, and those
+    behind them were put before, these are the latest of their keys.
 
-    Return how many keys the region holds, which held `held`; or FULL where there are more than `limit`.
+    Return the first region that would hold more than `limit` keys, in which some entries are put already; else
+    `end_region`.
     """
     size = slots.shape[0] >> REGION_BITS
     known = 8 * bits.shape[0]
-    for i in range(end - 1, start - 1, -1):
-        if i - AHEAD >= start:
-            _ask_for(slots, region * size + (entries[i - AHEAD, LOW] & (size - 1)))
-        low = entries[i, LOW]
-        high = entries[i, HIGH]
-        offset = entries[i, ENTRY_OFFSET]
-        slot = _find(slots, region * size, size - 1, low, high)
-        if slots[slot, 2] == EMPTY:
-            if held >= limit:
-                return FULL
-            held += 1
-            slots[slot, 0] = low
-            slots[slot, 1] = high
-        elif offset + 1 < slots[slot, 2]:
-            continue
-        slots[slot, 2] = offset + 1
-        place = offset - first_offset
-        if 0 <= place < known:
-            bits[place >> 3] |= 1 << (place & 7)
-    return held
+    for region in range(first_region, end_region):
+        start = ends[region - 1] if region > 0 else 0
+        first = region * size
+        for i in range(ends[region] - 1, start - 1, -1):
+            if i - AHEAD >= start:
+                _ask_for(slots, first + (entries[i - AHEAD, LOW] & (size - 1)))
+            low = entries[i, LOW]
+            high = entries[i, HIGH]
+            offset = entries[i, ENTRY_OFFSET]
+            slot = _find(slots, first, size - 1, low, high)
+            if slots[slot, 2] == EMPTY:
+                if held[region] >= limit:
+                    return region
+                held[region] += 1
+                slots[slot, 0] = low
+                slots[slot, 1] = high
+            elif offset + 1 < slots[slot, 2]:
+                continue
+            slots[slot, 2] = offset + 1
+            place = offset - first_offset
+            if 0 <= place < known:
+                bits[place >> 3] |= 1 << (place & 7)
+    return end_region
 
 
 @kernel

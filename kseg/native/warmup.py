@@ -93,7 +93,7 @@ def _warm_up_compaction(data: t.Bytes, table: t.Table, numbers: t.Table, flags: 
         key, entries, np.zeros(keys.CURSOR, np.int64),
     )  # fmt: skip
     keymap.sort_by_region(entries, 0, ends, entries)
-    keymap.put_keys(slots, 0, entries, 0, 0, 0, 0, 0, data)
+    keymap.put_keys(slots, 0, 0, entries, ends, ends, 0, 0, data)
     keymap.move_keys(slots, slots, numbers)
     keymap.fill_latest(slots, hashes, flags, 0, numbers)
     keymap.mark_latest(slots, 0, data)

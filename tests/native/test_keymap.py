@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,24 +23,25 @@ def held_by(slots, region):
     return int(np.count_nonzero(slots[region * size : (region + 1) * size, 2]))
 
 
-def put_all(slots, entries, limit, first_offset=0, bits=NO_BITS):
-    """Put entries region by region, as `KeyMap` does; gives how many keys there are, or None where one was full."""
+def put_all(slots, entries, limit, first_offset=0, bits=NO_BITS, together=1):
+    """Put entries, some regions at a time, as `KeyMap` does; gives how many keys there are, None where one was full."""
     given = np.array(entries, np.int64).reshape(-1, 3)
     by_region, ends = np.zeros_like(given), np.zeros(native.REGIONS, np.int64)
     native.sort_by_region(given, len(given), ends, by_region)
     assert by_region.tolist() == sorted(given.tolist(), key=lambda entry: entry[0] >> 60 & 15)  # a stable sort
-    start, total = 0, 0
-    for region, end in enumerate(ends.tolist()):
+    for region, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
         assert all((int(low) >> 60) & 15 == region for low in by_region[start:end, 0])
-        held = native.put_keys(slots, region, by_region, start, end, held_by(slots, region), limit, first_offset, bits)
-        if held == native.FULL:
+    held = np.array([held_by(slots, region) for region in range(native.REGIONS)])
+    for first in range(0, native.REGIONS, together):
+        stop = first + together
+        if native.put_keys(slots, first, stop, by_region, ends, held, limit, first_offset, bits) < stop:
             return None
-        start, total = end, total + held
-    return total
+    assert held.tolist() == [held_by(slots, region) for region in range(native.REGIONS)]
+    return int(held.sum())
 
 
-@given(ENTRIES, st.lists(st.tuples(WORDS, st.integers(0, 2)), max_size=10))
-def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
+@given(ENTRIES, st.lists(st.tuples(WORDS, st.integers(0, 2)), max_size=10), st.sampled_from([1, 4, native.REGIONS]))
+def test_the_map_is_a_dict_of_greatest_offsets(entries, others, together):
     expected: dict[tuple[int, int], int] = {}
     per_region: dict[int, set[tuple[int, int]]] = {}
     for low, high, offset in entries:
@@ -46,7 +49,7 @@ def test_the_map_is_a_dict_of_greatest_offsets(entries, others):
         per_region.setdefault(low >> 60 & 15, set()).add((low, high))
     slots = np.zeros((SLOTS, 3), np.int64)
     limit = 12
-    total = put_all(slots, entries, limit)
+    total = put_all(slots, entries, limit, together=together)
     if any(len(keys) > limit for keys in per_region.values()):
         assert total is None
         return
