@@ -6,17 +6,15 @@ only a calm machine gives a figure. The cleaner works on one partition per threa
 keys.
 
 The limit is what no cleaner can leave out: all payloads decompressed twice, and what is rewritten compressed once, at
-the codec's default level, by the plain C libraries.
+the codec's default level, by the plain C libraries. What a second core can give is measured by `apart.py`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,10 @@ import zstandard
 
 from benchmarks import keyed_data, limits
 from benchmarks.anchors import Anchor
+from benchmarks.apart import Apart
+from benchmarks.compact_work import Work
 from benchmarks.keyed_data import KeyedCase
 from benchmarks.measure import Contestant, Goal, compare
-from kseg.compaction import CleanerConfig, compact
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.types import Codec
@@ -37,50 +36,8 @@ SIZE = 1 << 30
 QUICK_SIZE = 64 << 20
 WARM_SIZE = 64 << 20
 WARM_ROUNDS = 4
-ROUNDS = {Codec.NONE: 5, Codec.LZ4: 3, Codec.ZSTD: 2}  # short ones vary more, and cost less
-NOW_MS = 1_800_000_000_000
-CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
-
-
-@dataclass(slots=True)
-class Work:
-    """Copies of a case's partitions that one contestant after the other may change."""
-
-    case: KeyedCase
-    home: Path
-    seconds: float = 0.0
-
-    def fresh(self) -> list[Path]:
-        """New copies: logs are links to those in the cache, which no cleaner changes, but replaces."""
-        shutil.rmtree(self.home / "data", ignore_errors=True)
-        copies = []
-        for source in keyed_data.cached_partitions(self.case):
-            target = self.home / "data" / source.name
-            target.mkdir(parents=True)
-            for file in source.iterdir():
-                (os.link if file.suffix == ".log" else shutil.copy2)(file, target / file.name)
-            copies.append(target)
-        os.sync()  # what others have written is on the disk, which would else be busy with it for a while
-        return copies
-
-    def run_kseg(self, workers: int, clock: Callable[[], float]) -> int:
-        """One round by kseg."""
-        path = self.fresh()[0].parent
-        began = clock()
-        report = compact(path, topics=[keyed_data.TOPIC], config=CONFIG, now_ms=NOW_MS, workers=workers)
-        self.seconds = clock() - began
-        failed = [done.error or done.skipped for done in report.partitions if done.error or done.skipped]
-        if failed:
-            raise RuntimeError(failed[0])
-        return sum(done.checkpoint or 0 for done in report.partitions)
-
-    def run_java(self, jvm: Anchor, threads: int) -> int:
-        """One round by Kafka's cleaner."""
-        return jvm.call(" ".join([str(threads), str(NOW_MS), *(str(path) for path in self.fresh())]))
-
-    def last_seconds(self) -> float:
-        """Of kseg's last run."""
-        return self.seconds
+ROUNDS = {Codec.NONE: 7, Codec.LZ4: 5, Codec.ZSTD: 3}  # short ones vary more, and cost less
+SECOND_CORE = 1.7
 
 
 def reach_limit(case: KeyedCase, home: Path) -> Callable[[], int]:
@@ -130,7 +87,9 @@ def _compressor(codec: Codec) -> Callable[[bytes], Any]:
 
 def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
     """All contestants on the same logs."""
-    with tempfile.TemporaryDirectory(dir=keyed_data.cache_home()) as folder, Anchor("CompactAnchor") as jvm:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=keyed_data.cache_home()))
+        jvm = stack.enter_context(Anchor("CompactAnchor"))
         work = Work(case, Path(folder))
         warm = Work(case.of_size(WARM_SIZE), Path(folder))
         for _ in range(WARM_ROUNDS):
@@ -144,7 +103,10 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
         goals = [Goal("cleaner", case.goal)]
         if cores > 1:
             contestants.append(Contestant("kseg on 1", lambda: work.run_kseg(1, clock), work.last_seconds))
-            goals.append(Goal("kseg on 1", 1.7))
+            goals.append(Goal("kseg on 1", SECOND_CORE))
+            apart = stack.enter_context(Apart(case))
+            apart.run()
+            contestants.append(Contestant("apart", apart.run, apart.last_seconds))
         elif case.codec is not Codec.NONE:
             contestants.append(Contestant("limit", reach_limit(case, Path(folder))))
             goals.append(Goal("limit", 1 / 1.5))
@@ -158,6 +120,8 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
     rates = result["records_per_second"]
     if "limit" in rates:  # how far the limit itself gets
         result["ratios"]["cleaner"]["reachable"] = round(rates["limit"] / rates["cleaner"], 3)
+    if "apart" in rates:  # how much two processes that share nothing gain
+        result["ratios"]["kseg on 1"]["reachable"] = round(rates["apart"] / rates["kseg on 1"], 3)
     return row | result
 
 

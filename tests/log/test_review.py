@@ -225,3 +225,13 @@ def test_a_partition_is_not_written_through_a_symbolic_link(tmp_path):
     with pytest.raises(kseg.OptionError, match="symbolic link"):
         kseg.append_to(tmp_path / "other" / "t-0")
     assert values(kseg.open_log(tmp_path / "other" / "t-0")) == [b"a"]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_sequences_of_a_few_records_of_a_large_batch_are_theirs(tmp_path, codec):
+    with kseg.create_log(tmp_path / "t-0") as writer:
+        writer.append(pa.table({"value": [b"v"] * 1000}), producer_id=5, base_sequence=7, codec=codec)
+    for columns in (["offset", "sequence"], ["sequence", "offset", "value"], ["sequence"]):
+        batches = kseg.open_log(tmp_path / "t-0").read(500, 505, columns=columns)
+        found = [number for batch in batches for number in batch.column("sequence").to_pylist()]
+        assert found == [507, 508, 509, 510, 511]
