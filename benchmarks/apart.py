@@ -1,4 +1,4 @@
-"""How much a second core can give on this machine: two processes that share nothing compact a log each, at once.
+"""What two cores can give on this machine: two processes that share nothing work at the same time.
 
 Memory, the page cache and the disk are shared all the same, so even they are not twice as fast as one. What threads
 gain from a second core is to be held against that.
@@ -9,34 +9,48 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from benchmarks import keyed_data
-from benchmarks.compact_work import Work
 from benchmarks.keyed_data import KeyedCase
 
 PROCESSES = 2
 
 
-def _serve(link: Connection, case: KeyedCase) -> None:
-    """Make fresh copies, say so, and compact them when told to; again and again."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of the processes does: `prepare` before the clock starts, then `run`, which tells how many records."""
+
+    prepare: Callable[[], object]
+    run: Callable[[], int]
+
+
+MakeShare: TypeAlias = Callable[[KeyedCase, Path, int], Share]
+"""A function of a module: gets the case, a folder of its own and the number of the process."""
+
+
+def _serve(link: Connection, make: MakeShare, case: KeyedCase, number: int) -> None:
     with tempfile.TemporaryDirectory(dir=keyed_data.cache_home()) as folder:
-        work = Work(case, Path(folder))
+        share = make(case, Path(folder), number)
         while link.recv():
-            copies = work.fresh()
+            share.prepare()
             link.send(0)
             link.recv()
-            records = work.compact(copies, 1, time.perf_counter)
-            link.send((records, work.seconds))
+            began = time.perf_counter()
+            records = share.run()
+            link.send((records, time.perf_counter() - began))
 
 
 class Apart:
     """The two processes; a context that ends them."""
 
-    def __init__(self, case: KeyedCase) -> None:
+    def __init__(self, make: MakeShare, case: KeyedCase) -> None:
+        self._make = make
         self._case = case
         self._links: list[Connection] = []
         self._stack = ExitStack()
@@ -44,13 +58,14 @@ class Apart:
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
-        for _ in range(PROCESSES):
+        for number in range(PROCESSES):
             link, other = context.Pipe()
-            process = context.Process(target=_serve, args=(other, self._case), daemon=True)
+            process = context.Process(target=_serve, args=(other, self._make, self._case, number), daemon=True)
             process.start()
             self._stack.callback(process.join)
             self._stack.callback(link.send, False)
             self._links.append(link)
+        self.run()  # once, so that kernels are loaded and memory is warm
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -24,7 +24,7 @@ import zstandard
 
 from benchmarks import keyed_data, limits
 from benchmarks.anchors import Anchor
-from benchmarks.apart import Apart
+from benchmarks.apart import PROCESSES, Apart, Share
 from benchmarks.compact_work import Work
 from benchmarks.keyed_data import KeyedCase
 from benchmarks.measure import Contestant, Goal, compare
@@ -40,8 +40,8 @@ ROUNDS = {Codec.NONE: 7, Codec.LZ4: 5, Codec.ZSTD: 3}  # short ones vary more, a
 SECOND_CORE = 1.7
 
 
-def reach_limit(case: KeyedCase, home: Path) -> Callable[[], int]:
-    """A run of the limit; what is compressed is taken from a log that kseg has compacted."""
+def reach_limit(case: KeyedCase, home: Path, share: slice = slice(None)) -> Callable[[], int]:
+    """A run of the limit, or of a share of its batches; what is compressed is taken from a log that kseg compacted."""
     plain = [_payloads(path, case.codec) for path in keyed_data.cached_partitions(case)]
     work = Work(case, home)
     work.run_kseg(2, time.perf_counter)
@@ -54,17 +54,34 @@ def reach_limit(case: KeyedCase, home: Path) -> Callable[[], int]:
         if bytes(payload) not in sources
     ]
     press = _compressor(case.codec)
+    every = [memoryview(payload) for payloads in plain for payload in payloads]
+    mine, pressed = every[share], rewritten[share]
+    records = case.partitions * case.records * len(mine) // len(every)
 
     def run() -> int:
         for _ in range(2):
-            for payloads in plain:
-                for payload in payloads:
-                    decompress(memoryview(payload), 4 << 20, None)
-        for raw in rewritten:
+            for payload in mine:
+                decompress(payload, 4 << 20, None)
+        for raw in pressed:
             press(raw)
-        return work.case.partitions * case.records
+        return records
 
     return run
+
+
+def log_apart(case: KeyedCase, home: Path, number: int) -> Share:
+    """A log of its own for each process."""
+    work, copies = Work(case, home), list[Path]()
+
+    def prepare() -> None:
+        copies[:] = work.fresh()
+
+    return Share(prepare, lambda: work.compact(copies, 1, time.perf_counter))
+
+
+def limit_apart(case: KeyedCase, home: Path, number: int) -> Share:
+    """Every other batch of the limit."""
+    return Share(lambda: None, reach_limit(case, home, slice(number, None, PROCESSES)))
 
 
 def _payloads(path: Path, codec: Codec) -> list[Any]:
@@ -83,6 +100,13 @@ def _compressor(codec: Codec) -> Callable[[bytes], Any]:
     if codec is Codec.LZ4:
         return lambda raw: lz4.frame.compress(raw, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
     return zstandard.ZstdCompressor().compress
+
+
+def _limit(case: KeyedCase, home: Path, cores: int, stack: ExitStack) -> Contestant:
+    if cores == 1:
+        return Contestant("limit", reach_limit(case, home))
+    both = stack.enter_context(Apart(limit_apart, case))
+    return Contestant("limit", both.run, both.last_seconds)
 
 
 def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
@@ -104,11 +128,10 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
         if cores > 1:
             contestants.append(Contestant("kseg on 1", lambda: work.run_kseg(1, clock), work.last_seconds))
             goals.append(Goal("kseg on 1", SECOND_CORE))
-            apart = stack.enter_context(Apart(case))
-            apart.run()
+            apart = stack.enter_context(Apart(log_apart, case))
             contestants.append(Contestant("apart", apart.run, apart.last_seconds))
-        elif case.codec is not Codec.NONE:
-            contestants.append(Contestant("limit", reach_limit(case, Path(folder))))
+        if case.codec is not Codec.NONE:
+            contestants.append(_limit(case, Path(folder), cores, stack))
             goals.append(Goal("limit", 1 / 1.5))
         for _ in range(rounds):
             for contestant in contestants:
