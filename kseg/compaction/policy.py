@@ -60,7 +60,7 @@ def find_cleanable(log: Log, checkpoint: int | None, config: CleanerConfig, now_
     segments = log.segments
     wrong = checkpoint is not None and not log.start_offset <= checkpoint <= log.end_offset
     first_dirty = log.start_offset if checkpoint is None or wrong else checkpoint
-    active = segments[-1].base_offset
+    active = segments[-1].base_offset if segments else log.end_offset  # where a broker would make the first one
     dirty = [s for s in _from(segments, first_dirty) if s.base_offset < active]
     bounds = [log.last_stable_offset, active]
     if config.min_compaction_lag_ms > 0:

@@ -46,6 +46,12 @@ def live_files(entries: Iterable[Entry], next_offset_of: Callable[[Entry, int], 
     return {base: files for base, files in segments.items() if FileKind.LOG in files}
 
 
+def has_segments(entries: Iterable[Entry]) -> bool:
+    """Whether a directory is a partition's: it has a log file, or what is left of one. Then it may be an empty log."""
+    names = (parse_segment_file(entry.name) for entry in entries)
+    return any(name is not None and name.kind is FileKind.LOG for name in names)
+
+
 def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:
     """Offsets of the producer snapshots that are there, descending."""
     names = (parse_segment_file(entry.name) for entry in entries)

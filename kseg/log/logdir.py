@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from kseg.errors import LogError, OptionError, StorageError
 from kseg.log.checkpoints import Checkpoints, read_checkpoints
+from kseg.log.files import has_segments
 from kseg.log.metadata import MetaProperties, read_meta_properties
-from kseg.log.names import IGNORED_DIRS, DirKind, FileKind, PartitionDir, parse_partition_dir, parse_segment_file
+from kseg.log.names import IGNORED_DIRS, DirKind, PartitionDir, parse_partition_dir
 from kseg.log.partition import Log
 from kseg.log.walk import ReadOptions
 from kseg.storage import Store, open_store
@@ -37,7 +38,7 @@ class LogDir:
     @functools.cached_property
     def _found(self) -> list[tuple[PartitionDir, str]]:
         own = parse_partition_dir(self.path.rstrip("/").rpartition("/")[2])
-        if own is not None and _has_segments(self.store, self.path):
+        if own is not None and has_segments(self.store.list(self.path)):
             return [(own, self.path)]
         found = list(_find_partitions(self.store, self.path, MAX_DEPTH, self.problems))
         return sorted(found, key=lambda item: (item[0].topic_partition, item[1]))
@@ -103,11 +104,6 @@ class LogDir:
         return None if self.meta is None else self.meta.cluster_id
 
 
-def _has_segments(store: Store, path: str) -> bool:
-    names = (parse_segment_file(entry.name) for entry in store.list(path) if not entry.is_dir)
-    return any(name is not None and name.kind is FileKind.LOG for name in names)
-
-
 def _find_partitions(
     store: Store, path: str, depth: int, problems: list[StorageError]
 ) -> Iterator[tuple[PartitionDir, str]]:
@@ -117,7 +113,7 @@ def _find_partitions(
         child = store.join(path, entry.name)
         name = parse_partition_dir(entry.name)
         try:
-            if name is not None and _has_segments(store, child):
+            if name is not None and has_segments(store.list(child)):
                 yield name, child
             elif depth > 1:
                 yield from _find_partitions(store, child, depth - 1, problems)

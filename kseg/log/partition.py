@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,9 @@ from kseg.index.txn import AbortedTxn
 from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
-from kseg.log.files import live_files, snapshot_offsets
+from kseg.log.files import has_segments, live_files, snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
-from kseg.log.names import FileKind, parse_partition_dir, parse_segment_file
+from kseg.log.names import FileKind, parse_partition_dir
 from kseg.log.producers import OpenTransaction, ProducerState
 from kseg.log.scan import open_segments, read_records
 from kseg.log.segment import Segment
@@ -61,6 +62,8 @@ class Log:
         parsed = parse_partition_dir(name)
         self._tp = parsed.topic_partition if parsed else TopicPartition(name, 0)
         self.refresh()
+        if not has_segments(self._entries):
+            raise LogError("no segments here: not a partition directory", path=self.directory)
 
     def __repr__(self) -> str:
         return (
@@ -68,11 +71,8 @@ class Log:
         )
 
     def refresh(self) -> None:
-        """Look again at what is on disk."""
+        """Look again at what is on disk; without its last segment it is an empty log, as for a broker."""
         self._entries = self.store.list(self.directory)
-        names = [parse_segment_file(entry.name) for entry in self._entries]
-        if not any(name is not None and name.kind is FileKind.LOG for name in names):
-            raise LogError("no segments here: not a partition directory", path=self.directory)
         if cached := [name for name in self.__dict__ if name in _CACHED]:
             self._given_checkpoints = None  # they are as old as what is dropped here
             for name in cached:
@@ -98,13 +98,13 @@ class Log:
     def segments(self) -> list[Segment]:
         """The segments that count, by base offset (see `kseg.log.files`)."""
         files = live_files(self._entries, self._next_offset_of_swap)
-        behind = [*list(files)[1:], None]
         return [
             Segment(
-                self.store, self.directory, base, found, ceiling is None, self.options, self._limiter, ceiling=ceiling
+                self.store, self.directory, base, files[base], behind is None, self.options, self._limiter,
+                ceiling=behind,
             )
-            for (base, found), ceiling in zip(files.items(), behind, strict=True)
-        ]
+            for base, behind in itertools.zip_longest(files, list(files)[1:])
+        ]  # fmt: skip
 
     def _next_offset_of_swap(self, entry: Entry, base_offset: int) -> int:
         return Segment(self.store, self.directory, base_offset, {FileKind.LOG: entry}, options=self.options).next_offset

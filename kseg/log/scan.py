@@ -118,7 +118,9 @@ def _segment_at(log: Log, offset: int, end: int) -> tuple[Segment | None, int]:
 def _reopened(log: Log, offset: int, error: StorageError) -> Log:
     """The log as it is now, after a segment vanished under the reader."""
     found = type(log)(log.store, log.directory, options=log.options)
-    first = found.segments[0].base_offset if found.segments else found.end_offset
+    if not found.segments:
+        raise DataLossError("all segments were taken away while they were read", path=log.directory, offset=offset)
+    first = found.segments[0].base_offset
     vanished = error.path
     if first > offset:
         raise DataLossError(f"offsets {offset} to {first - 1} were deleted while they were read", path=log.directory)

@@ -100,9 +100,8 @@ def apply_retention(log: Log, plan: RetentionPlan, session: WriteSession, *, now
     is_listed = bool(plan.doomed) or session.tp in starts
     # for a broker that starts, a snapshot at a start that was listed is none: it shall not count from now on
     was_start = bool(plan.doomed) and starts.get(session.tp) == plan.start_offset
-    if (
-        is_listed and not was_start and log.segments[0].base_offset == plan.start_offset
-    ):  # a broker lists only what names do not tell
+    named = log.segments[0].base_offset if log.segments else None
+    if is_listed and not was_start and named == plan.start_offset:  # a broker lists only what names do not tell
         update_checkpoint(str(directory.parent), CheckpointKind.LOG_START, {session.tp: None})
 
 

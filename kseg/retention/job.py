@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -143,7 +144,7 @@ class _Run:
         try:
             self._check_sidecars(log)
             facts = LogFacts(log.start_offset, log.end_offset, log.high_watermark)
-            if log.segments[-1].next_offset < log.start_offset:
+            if log.segments and log.segments[-1].next_offset < log.start_offset:
                 raise _refused(log, "its log start is behind its last record: recover it first")
             plan = plan_retention(candidates_of(log.segments), facts, known.limits, now_ms=self._now_ms)
             if plan.new_base_offset is not None:
@@ -195,7 +196,7 @@ def _described(log: Log, plan: RetentionPlan, known: KnownLimits) -> PartitionRe
     for file in doomed_files(log, plan):
         freed[file.base_offset] = freed.get(file.base_offset, 0) + file.size
     segments = {segment.base_offset: segment for segment in log.segments}
-    following = dict(zip(segments, [*list(segments)[1:], log.end_offset], strict=True))
+    following = dict(itertools.zip_longest(segments, list(segments)[1:], fillvalue=log.end_offset))
     return PartitionRetention(
         log.topic,
         log.partition,

@@ -214,7 +214,7 @@ class PartitionRun:
             tuple(self._done + planned),
             self._deleted,
             self._freed,
-            self.log.segments[0].base_offset,
+            self.log.segments[0].base_offset if self.log.segments else self.log.start_offset,
             self.error,
         )
 

@@ -57,7 +57,7 @@ class TieredPartition:
         if listed is not None:
             return listed
         copied = [record.start_offset for record in self.records if record.state == COPY_FINISHED]
-        return min([*copied, log.segments[0].base_offset])
+        return min([*copied, *(segment.base_offset for segment in log.segments[:1])], default=log.start_offset)
 
     def facts(self, log: Log) -> PartitionFacts:
         """What the rules have to know; `log` is its own."""

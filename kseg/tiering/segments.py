@@ -201,7 +201,7 @@ def is_on_lineage(epochs: Epochs, next_offset: int | None, lineage: Epochs) -> b
         return True
     first = next((entry.epoch for entry in written if entry.epoch >= lineage[0].epoch), None)
     starts = dict(lineage)
-    following = dict(zip([e.epoch for e in lineage], [*lineage[1:], None], strict=True))
+    following = dict(itertools.zip_longest([e.epoch for e in lineage], lineage[1:]))
     for i, (epoch, offset) in enumerate(written):
         if epoch < lineage[0].epoch:
             continue

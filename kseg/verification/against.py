@@ -171,7 +171,7 @@ def _headers(log: Log, task: CompareTask, *, check: bool) -> Numbers:
     """The headers of all batches that touch the range, in the order of `_KEPT`."""
     parts = [np.empty((len(_KEPT), 0), np.int64)]
     segments = log.segments
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in itertools.zip_longest(segments, segments[1:]):
         if segment.base_offset >= task.end or (following is not None and following.base_offset <= task.start):
             continue
         with segment.open() as file:

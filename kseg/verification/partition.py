@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ class PartitionCheck:
         segments = self.log.segments
         bases = [segment.base_offset for segment in segments]
         tasks = []
-        for segment, next_base in zip(segments, [*bases[1:], None], strict=True):
+        for segment, next_base in itertools.zip_longest(segments, bases[1:]):
             marks = self.snapshots if next_base is not None else [*self.snapshots, *self._marks()]
             cuts = {mark for mark in marks if segment.base_offset < mark and (next_base is None or mark < next_base)}
             tasks.append(
@@ -88,14 +89,15 @@ class PartitionCheck:
         planned = [task.files[FileKind.LOG] for task in self.tasks if not task.is_last]
         if any(now.get(entry.name) != (entry.size, entry.mtime_ms) for entry in planned):
             return True
-        last = self.tasks[-1].files[FileKind.LOG]
-        if now.get(last.name, (-1, 0))[0] < last.size:
+        last = self.tasks[-1].files[FileKind.LOG] if self.tasks else None
+        if last is not None and now.get(last.name, (-1, 0))[0] < last.size:
             return True
         if any(_index_names(task.base_offset) & now.keys() != _index_names_of(task) for task in self.tasks):
             return True
         files = (parse_segment_file(name) for name in now)
         live = [file for file in files if file and file.kind is FileKind.LOG and file.state is FileState.LIVE]
-        return any(file.base_offset > self.tasks[-1].base_offset for file in live)
+        last_base = self.tasks[-1].base_offset if self.tasks else -1
+        return any(file.base_offset > last_base for file in live)
 
     def again(self) -> PartitionCheck:
         """The same partition as it is now."""
@@ -124,6 +126,8 @@ class PartitionCheck:
             self._check_epochs(sound)
             self._check_checkpoints(sound)
             self._check_holes(sound)
+        elif not self.tasks:
+            self._compare_checkpoints(self.log.end_offset)
         return [replace(finding, topic=self.tp.topic, partition=self.tp.partition) for finding in self.findings.list()]
 
     def _check_producers(self, results: list[SegmentResult]) -> History:
@@ -239,7 +243,18 @@ class PartitionCheck:
 
     def _check_checkpoints(self, results: list[SegmentResult]) -> None:
         last = results[-1]
-        end = last.last_offset + 1
+        self._compare_checkpoints(last.last_offset + 1)
+        for cut in last.odd_cuts:
+            names = [kind.value for kind in CheckpointKind if self._checkpoints.get(kind, self.tp) == cut]
+            names += [f"{cut:020d}.snapshot"] if cut in self.snapshots else []
+            self.findings.add("KS606", last.path, f"offset {cut} of {', '.join(names)}", offset=cut)
+        start = self._log_start
+        below = [task.base_offset for task in self.tasks if task.next_base is not None and task.next_base <= start]
+        if below:
+            self.findings.add("KS303", self.log.directory, f"{len(below)} segments below {start}", offset=start)
+
+    def _compare_checkpoints(self, end: int) -> None:
+        """Tell of checkpoints that are behind the log's end: of a log without segments they are all that is left."""
         for kind, code in (
             (CheckpointKind.LOG_START, "KS602"),
             (CheckpointKind.HIGH_WATERMARK, "KS603"),
@@ -253,14 +268,6 @@ class PartitionCheck:
                 )
             elif offset is not None and offset < 0:
                 self.findings.add("KS601", self.log.directory, f"{kind.value} has {offset}", offset=offset)
-        for cut in last.odd_cuts:
-            names = [kind.value for kind in CheckpointKind if self._checkpoints.get(kind, self.tp) == cut]
-            names += [f"{cut:020d}.snapshot"] if cut in self.snapshots else []
-            self.findings.add("KS606", last.path, f"offset {cut} of {', '.join(names)}", offset=cut)
-        start = self._log_start
-        below = [task.base_offset for task in self.tasks if task.next_base is not None and task.next_base <= start]
-        if below:
-            self.findings.add("KS303", self.log.directory, f"{len(below)} segments below {start}", offset=start)
 
     def _check_holes(self, results: list[SegmentResult]) -> None:
         holes = sum(result.holes for result in results)

@@ -1,0 +1,142 @@
+"""Partition directories in which no live segment is left: an empty log, as for a broker that starts there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.compaction import CleanerConfig
+from kseg.compaction.policy import find_cleanable
+from kseg.datasource.planning import plan_read
+from kseg.options import parse_source_options
+from kseg.storage import LocalStore
+from tests.builders import LogBuilder
+from tests.cli.calls import call
+from tests.compaction.rounds import START_MS
+
+LEFT = ("log.deleted", "log.cleaned", "log.cleaned, log.swap", "log.deleted, index", "a directory")
+
+
+def leave(directory: Path, what: str) -> Path:
+    """Make a partition directory with a log that is there no more."""
+    made = LogBuilder(directory.parent / "made").segment().batch(records=5).write()
+    directory.mkdir(parents=True)
+    for kind in what.split(", ") if what != "a directory" else ():
+        shutil.copy(next(made.glob("*.log")), directory / f"{0:020d}.{kind}")
+    if what == "a directory":
+        (directory / f"{0:020d}.log").mkdir()
+    shutil.rmtree(made.parent)
+    return directory
+
+
+@pytest.fixture
+def healthy(tmp_path) -> Path:
+    """A log directory with a sound partition of three segments, and room for another beside it."""
+    builder = LogBuilder(tmp_path / "data", "t", 1)
+    for _ in range(3):
+        builder.segment().batch(records=4)
+    return builder.write().parent
+
+
+@pytest.mark.parametrize("start", [0, 7])
+@pytest.mark.parametrize("what", LEFT)
+def test_a_partition_without_a_live_segment_is_the_empty_log_that_kafka_loads(oracle, tmp_path, what, start):
+    directory = leave(tmp_path / "data" / "t-0", what)
+    if start:
+        (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+    log = kseg.open_log(directory)
+    ours = log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset
+    assert (log.segments, log.producers(), log.open_transactions(), log.offset_for_time(0)) == ([], [], [], None)
+    assert list(log.read()) == list(log.read(isolation="read_committed")) == list(log.batches()) == []
+    if (what, start) == ("a directory", 0):  # Kafka cannot make its first segment there, and does not start
+        assert ours == (0, 0, 0, 0)
+        return
+    loaded = oracle.load(shutil.copytree(directory, tmp_path / "kafkas" / "t-0"), logStart=start)
+    assert ours == (loaded["logStart"], loaded["logEnd"], loaded["logEnd"], loaded["lastStable"])
+    assert (loaded["segments"], loaded["producers"]) == ([[start, 0]], [])
+
+
+@pytest.mark.parametrize("checkpoint", [None, 0, 3])
+def test_nothing_is_cleanable_where_no_segment_is(oracle, tmp_path, checkpoint):
+    log = kseg.open_log(leave(tmp_path / "data" / "t-0", "log.deleted"))
+    found = find_cleanable(log, checkpoint, CleanerConfig(), START_MS)
+    answer = oracle.cleanable(shutil.copytree(log.directory, tmp_path / "kafkas" / "t-0"), checkpoint, START_MS)
+    assert (found.first_dirty, found.first_uncleanable) == (answer["firstDirty"], answer["firstUncleanable"])
+    assert found.cleanable_bytes == answer["cleanableBytes"] == 0
+    assert found.must_compact_now == answer["mustCompactNow"]
+
+
+COMMANDS = {
+    "ls": ("ls", "{data}"),
+    "ls --segments": ("ls", "{data}", "--segments"),
+    "cat": ("cat", "{data}"),
+    "verify": ("verify", "{data}"),
+    "verify --against": ("verify", "{data}", "--against", "{data}"),
+    "recover": ("recover", "{data}", "--all", "--dry-run"),
+    "compact": ("compact", "{data}", "--topics", "t", "--cleanup-policy", "compact"),
+    "compact --estimate": ("compact", "{data}", "--topics", "t", "--cleanup-policy", "compact", "--estimate"),
+    "repack": ("repack", "{data}", "--codec", "lz4"),
+    "retain": ("retain", "{data}", "--yes", "--topics", "t", "--cleanup-policy", "delete", "--retention-ms", "1",
+               "--retention-bytes", "1"),
+    "offload": ("offload", "{data}", "{tmp}/tier", "--archive", "--dry-run", "--topics", "t",
+                "--remote-storage-enable", "true", "--cleanup-policy", "delete"),
+    "export": ("export", "{data}", "{tmp}/exported"),
+    "erase": ("erase", "{data}", "--keys", "{tmp}/keys", "--yes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_partition_without_a_live_segment_ended_the_work_on_the_others(healthy, tmp_path, command, what):
+    leave(healthy / "t-0", what)
+    (tmp_path / "keys").write_text("key-1\n")
+    for partition, topic_id in (("t-0", "HIrGFHuGT-6Py5E8IkMkIg"), ("t-1", "HIrGFHuGT-6Py5E8IkMkIg")):
+        (healthy / partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+    answer = call(*(word.format(data=healthy, tmp=tmp_path) for word in COMMANDS[command]))
+    is_refused = command == "retain" and "cleaned" in what  # as any log in which a replacement was interrupted
+    assert answer.status == (2 if is_refused else 0), (answer.text, answer.messages)
+    told = {"ls": "t         1     3", "cat": "t-1  11  ", "verify": "2 partitions, 3 segments", "erase": "2 direct"}
+    assert told.get(command, "") in answer.text
+    assert answer.messages == ""
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_spark_plans_the_others_where_a_partition_has_no_live_segment(healthy, what):
+    leave(healthy / "t-0", what)
+    tasks = plan_read(parse_source_options({"path": str(healthy)}))
+    assert {split.partition for task in tasks for split in task} == {1}
+    assert plan_read(parse_source_options({"path": str(healthy / "t-0")})) == []
+
+
+def test_a_directory_without_files_is_left_out_and_the_others_are_listed(healthy):
+    (healthy / "t-0").mkdir()
+    assert [log.partition for log in kseg.open_dir(healthy)] == [1]
+    assert call("ls", healthy / "t-0").messages == f"kseg: no partitions in {healthy}/t-0\n"
+
+
+def test_verify_tells_that_replicated_records_are_gone_with_the_last_segment(healthy):
+    leave(healthy / "t-0", "log.deleted")
+    (healthy / "replication-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    found = [finding for finding in kseg.verify(healthy).findings if finding.partition == 0]
+    assert [(finding.code, finding.offset) for finding in found] == [("KS701", None), ("KS603", 5)]
+
+
+def test_segments_that_all_vanish_under_a_reader_are_a_loss_and_no_end(healthy, monkeypatch):
+    log = kseg.open_log(healthy / "t-1")
+    records = log.read(batch_bytes=1)
+    next(records)
+    for path in (healthy / "t-1").glob("*.log"):
+        path.rename(f"{path}.deleted")
+    with pytest.raises(kseg.errors.DataLossError, match="all segments were taken away while they were read"):
+        list(records)
+
+
+def test_a_log_that_is_open_stays_open_when_its_last_file_goes(tmp_path):
+    log = kseg.open_log(leave(tmp_path / "t-0", "log.deleted"))
+    next(Path(log.directory).iterdir()).unlink()
+    log.refresh()
+    assert (log.start_offset, log.end_offset) == (0, 0)
+    assert LocalStore().list(log.directory) == []
