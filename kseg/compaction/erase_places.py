@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kseg import durable
 from kseg.compaction.eraser import count_matches
 from kseg.compaction.matching import Search
-from kseg.errors import KsegError
+from kseg.errors import KsegError, StorageError
 from kseg.log.logdir import LogDir
-from kseg.log.names import SIDE_DIR, FileKind, FileState, parse_partition_dir, parse_segment_file
+from kseg.log.names import SIDE_DIR, FileKind, FileState, SegmentFile, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.settings.select import Selection
@@ -43,26 +44,32 @@ def _set_aside_beside(log: Log) -> Iterator[str]:
 
 
 def bare_directories(logs: Sequence[Log], chosen: Selection) -> list[Path]:
-    """Directories beside some logs, of what was asked for, that have no segments but a hidden folder."""
+    """Directories beside some logs, of what was asked for, that have no segments but what was given up or set aside."""
     known = {Path(log.directory).absolute() for log in logs}
     found = []
     for parent in sorted({path.parent for path in known}):
         for entry in LocalStore().list(str(parent)):
             name = parse_partition_dir(entry.name) if entry.is_dir else None
             path = parent / entry.name
-            if name is not None and path not in known and chosen.wants(name) and (path / SIDE_DIR).is_dir():
-                found.append(path)
+            if name is None or path in known or not chosen.wants(name):
+                continue
+            with contextlib.suppress(StorageError):  # what cannot be read was told when partitions were looked for
+                if (path / SIDE_DIR).is_dir() or given_up_files(path):
+                    found.append(path)
     return found
 
 
 def given_up_files(directory: Path) -> list[Path]:
-    """Files of a partition that nothing reads any more."""
-    found = []
-    for entry in LocalStore().list(str(directory)):
-        name = parse_segment_file(entry.name)
-        if name is not None and name.state is FileState.DELETED:
-            found.append(directory / entry.name)
-    return found
+    """Files of a partition that nothing reads any more, and no broker would: what was deleted, what no run finished."""
+    entries = [entry for entry in LocalStore().list(str(directory)) if not entry.is_dir]
+    named = [(directory / entry.name, name) for entry in entries if (name := parse_segment_file(entry.name))]
+    cleaned = [name.base_offset for _, name in named if name.state is FileState.CLEANED]
+
+    def is_given_up(name: SegmentFile) -> bool:
+        is_void = bool(cleaned) and name.state is FileState.SWAP and name.base_offset >= min(cleaned)
+        return is_void or name.state in (FileState.DELETED, FileState.CLEANED)
+
+    return [path for path, name in named if is_given_up(name)]
 
 
 def quarantine_folders(directory: Path) -> Iterator[Path]:

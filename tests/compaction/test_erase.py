@@ -251,6 +251,41 @@ def test_what_was_set_aside_is_found_beside_one_partition_and_where_nothing_else
     assert SECRET not in all_bytes(other)
 
 
+@pytest.mark.parametrize("name", ["people-1.0123456789abcdef0123456789abcdef-delete", "people-1"])
+@pytest.mark.parametrize("left", ["log.deleted", "log.cleaned", "index.deleted"])
+def test_a_directory_of_given_up_files_alone_ended_the_erasure(people, name, left):
+    directory = people.parent / name
+    quarantine = directory / ".kseg" / "quarantine" / "20260101T000000.000Z"
+    quarantine.mkdir(parents=True)
+    shutil.copy(people / f"{0:020d}.log", quarantine / f"{0:020d}.log")
+    given_up = directory / f"{0:020d}.{left}"
+    shutil.copy(people / f"{0:020d}.log", given_up)
+    planned = erase(people.parent, keys=[SECRET], dry_run=True)
+    assert (planned.deleted_files, planned.deleted_quarantine) == ((str(given_up),), (str(quarantine),))
+    report = erase(people.parent, keys=[SECRET])
+    assert not [place.error for place in report.places if place.error]
+    assert (report.deleted_files, report.deleted_quarantine) == (planned.deleted_files, planned.deleted_quarantine)
+    assert SECRET not in all_bytes(people.parent)
+
+
+def test_given_up_files_without_a_hidden_folder_were_left_and_not_told(people):
+    given_up = people.parent / "people-1" / f"{0:020d}.index.deleted"
+    given_up.parent.mkdir()
+    given_up.write_bytes(SECRET)
+    assert erase(people.parent, keys=[SECRET]).deleted_files == (str(given_up),)
+    assert not given_up.exists()
+
+
+def test_files_of_a_replacement_that_was_interrupted_went_and_were_not_told(people):
+    """A broker that starts drops `.cleaned` files, and `.swap` files behind them: both hold records."""
+    for number, state in ((3, "cleaned"), (5, "swap"), (0, "cleaned.txt")):
+        shutil.copy(people / f"{0:020d}.log", people / f"{number:020d}.log.{state}")
+    report = erase(people, keys=[SECRET])
+    assert [Path(path).name[18:] for path in report.deleted_files] == ["03.log.cleaned", "05.log.swap"]
+    assert report.left == 0
+    assert sorted(path.name[20:] for path in people.glob("*.log.*")) == [".log.cleaned.txt"]
+
+
 def test_internal_topics_that_were_set_aside_are_touched_only_by_name(people):
     aside = people.parent / "__consumer_offsets-0.0123456789abcdef0123456789abcdef-delete"
     shutil.copytree(people, aside)
