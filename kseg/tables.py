@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ELLIPSIS: Final = "…"
+_LEAST_TEXT: Final = 2
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
@@ -19,7 +20,7 @@ class Column:
     """A column of a table.
 
     Args:
-        at_least: How narrow text may become where the terminal is too narrow; None: never cut.
+        at_least: How narrow text may become before columns are left out; None: a number or the like, never cut.
         droppable: May be left out, the highest number first, where cutting does not help.
     """
 
@@ -40,7 +41,10 @@ SEGMENT_COLUMNS: Final = (
 
 
 def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int) -> list[str]:
-    """Lay out a table in at most `width` characters a line: cut text, then leave columns out, then cut lines."""
+    """Lay out a table in `width` characters a line: cut text, then leave columns out, then cut text to what it takes.
+
+    Numbers are never cut: half a number reads as another one. A line is longer than `width` where they need it.
+    """
     body = [[_cell(value) for value in row] for row in rows]
     kept = list(range(len(columns)))
     widths = [max([len(column.title), *(cells(row[i]) for row in body)]) for i, column in enumerate(columns)]
@@ -53,14 +57,14 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], wi
             break
         kept.remove(max(candidates, key=lambda i: columns[i].droppable))
     excess = sum(widths[i] for i in kept) + 2 * (len(kept) - 1) - width
-    for i in sorted(kept, key=lambda i: -columns[i].droppable):  # what matters least is cut first
-        cut = min(max(excess, 0), widths[i] - floors[i])
-        widths[i] -= cut
-        excess -= cut
+    least = [w if c.at_least is None else min(w, _LEAST_TEXT) for w, c in zip(widths, columns, strict=True)]
+    for limits in (floors, least):
+        for i in sorted(kept, key=lambda i: -columns[i].droppable):  # what matters least is cut first
+            cut = min(max(excess, 0), max(widths[i] - limits[i], 0))
+            widths[i] -= cut
+            excess -= cut
     lines = [[column.title for column in columns], *body]
-    return [
-        clip("  ".join(_padded(row[i], widths[i], columns[i].right) for i in kept).rstrip(), width) for row in lines
-    ]
+    return ["  ".join(_padded(row[i], widths[i], columns[i].right) for i in kept).rstrip() for row in lines]
 
 
 def _cell(value: object) -> str:

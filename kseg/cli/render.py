@@ -27,6 +27,9 @@ class Output:
         # Python has no stdout where it was closed before the start (`>&-`)
         self._stream = stream or (sys.stdout.buffer if sys.stdout else Path(os.devnull).open("wb"))  # noqa: SIM115
         self.width = width or shutil.get_terminal_size((80, 24)).columns
+        # who reads a pipe or a file wants all of it; COLUMNS says otherwise
+        has_width = width is not None or bool(os.environ.get("COLUMNS")) or self._stream.isatty()
+        self.table_width = self.width if has_width else sys.maxsize
         self.status = SOUND
 
     def write(self, data: bytes) -> None:
@@ -42,8 +45,8 @@ class Output:
         self._stream.write(_JSON.encode(value).encode("ascii") + b"\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """Write a table that fits the terminal."""
-        for text in format_table(columns, rows, self.width):
+        """Write a table that fits the terminal, if there is one."""
+        for text in format_table(columns, rows, self.table_width):
             self.line(text)
 
     def note(self, message: str) -> None:

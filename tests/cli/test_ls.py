@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
+
+from kseg.tables import format_time
 from tests.builders import LogBuilder
-from tests.cli.calls import call
+from tests.cli.calls import call, run
 
 
 def test_golden_partitions_and_their_ends(golden):
@@ -80,3 +83,29 @@ def test_a_damaged_partition_does_not_hide_the_others(tmp_path):
     assert text.status == 1
     assert "damaged" in text.lines[2]
     assert len(text.lines) == 4
+
+
+@pytest.mark.parametrize("arguments", [(), ("--segments",)])
+def test_numbers_of_a_long_topic_were_cut(tmp_path, monkeypatch, arguments):
+    offset, topic = 123_456_789_012, "a-topic-with-a-name-that-is-longer-than-most-topics-have"
+    LogBuilder(tmp_path, topic).segment(offset).batch(3).write()
+    time = format_time(call("ls", tmp_path, "--segments", "--json").objects[0]["maxTimestamp"])
+    wanted = [str(offset), str(offset + 3)] + ([time] if arguments else [str(offset + 3)] * 2)
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = call("ls", tmp_path, *arguments)
+    assert max(map(len, narrow.lines)) <= 80
+    assert [word for word in narrow.lines[1].split() if word in wanted] == wanted
+    assert narrow.lines[1].startswith("a-to")
+    monkeypatch.setenv("COLUMNS", "20")
+    assert [word for word in call("ls", tmp_path, *arguments).lines[1].split() if word in wanted] == wanted
+
+
+def test_what_goes_into_a_pipe_was_cut_at_80_columns(tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    topic = "a-topic-with-a-name-that-is-longer-than-most-topics-have"
+    directory = LogBuilder(tmp_path, topic).segment(123_456_789_012).batch(3).write()
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: HIrGFHuGT-6Py5E8IkMkIg\n")
+    for answer in (call("ls", tmp_path), run("ls", tmp_path)):
+        assert answer.lines[1].split()[0] == topic
+        assert answer.lines[1].split()[-1] == "HIrGFHuGT-6Py5E8IkMkIg"
+    assert run("ls", tmp_path, "--segments").lines[1].split()[-1] == "local"

@@ -228,4 +228,9 @@ def test_a_table_cuts_text_then_leaves_columns_out():
     assert format_table(columns, rows, 24)[1] == "a-long-name  12345  012…"
     assert format_table(columns, rows, 20)[1] == "a-long…  12345  012…"
     assert format_table(columns, rows, 14)[1] == "a-long…  12345"
-    assert max(map(cells, format_table(columns, rows, 9))) <= 9
+    assert format_table(columns, rows, 9) == ["N…      N", "a…  12345", "b       1"]
+
+
+def test_a_table_that_is_too_narrow_cut_numbers():
+    columns = [Column("NAME", at_least=6), Column("N", right=True), Column("ID", at_least=4, droppable=1)]
+    assert format_table(columns, [("a-long-name", 12345, "0")], 5)[1] == "a…  12345"
