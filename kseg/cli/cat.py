@@ -13,10 +13,11 @@ from kseg.cli import template
 from kseg.cli.common import add_json, add_path, add_remote, find_logs, parse_count, parse_time
 from kseg.cli.render import DAMAGED, Output
 from kseg.cli.template import Template
+from kseg.cli.tier_args import size_of
 from kseg.cli.values import FORMAT_NAMES, as_text, shown
 from kseg.errors import OptionError
 from kseg.log.damage import Records
-from kseg.log.partition import Log
+from kseg.log.partition import Log, read_options
 from kseg.schema import RECORD_SCHEMA
 from kseg.tables import format_time, visible
 
@@ -72,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument(f"--{name}-format", metavar="F", choices=FORMAT_NAMES, help=text)
     parser.add_argument("--headers", action="store_true", help="show headers in lines for people too")
+    parser.add_argument("--max-bytes-per-second", metavar="SIZE", type=size_of, help="read no faster than this")
+    parser.add_argument("--drop-page-cache", action="store_true", help="spare a live broker's page cache")
     add_remote(parser)
     add_json(parser)
 
@@ -80,7 +83,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Print the records of each partition, one after the other."""
     columns, render = _renderer(args)
     left = args.limit
-    for log in find_logs(args.path, args, out, topic=args.topic, partition=args.partition):
+    options = read_options(None, args.max_bytes_per_second, drop_page_cache=args.drop_page_cache)
+    for log in find_logs(args.path, args, out, topic=args.topic, partition=args.partition, options=options):
         records = _read(log.past_damage if args.corrupt == "skip" else log, args, columns, out)
         for batch in records:
             shown_rows = batch if left is None else batch.slice(0, left)

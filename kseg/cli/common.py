@@ -13,6 +13,7 @@ from kseg.errors import LogError, OptionError
 from kseg.log.logdir import LogDir
 from kseg.log.partition import Log
 from kseg.log.select import problems_that_matter
+from kseg.log.walk import ReadOptions
 from kseg.storage import Store
 from kseg.tiering.reading import open_tiered_store
 from kseg.types import TopicPartition
@@ -77,20 +78,27 @@ def parse_count(text: str) -> int:
 
 
 def find_logs(
-    path: str, tier: argparse.Namespace, out: Output, *, topic: str | None = None, partition: int | None = None
+    path: str,
+    tier: argparse.Namespace,
+    out: Output,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    options: ReadOptions | None = None,
 ) -> list[Log]:
     """The partitions at a path, by topic and number: a partition directory, a log directory, a tree of them, a tier.
 
     Args:
         tier: Arguments that `add_remote` declared.
         out: Where directories that cannot be read are told.
+        options: How bytes are read.
 
     Raises:
         OptionError: There is none, or none of the topic and partition that were asked for.
     """
     store, directory = open_tiered_store(path, tier.remote, key_ring(tier))
-    log_dir = LogDir(store, directory)
-    found = log_dir.partitions or _unnamed(store, directory)
+    log_dir = LogDir(store, directory, options=options)
+    found = log_dir.partitions or _unnamed(store, directory, options)
 
     def is_wanted(place: TopicPartition) -> bool:
         return topic in (None, place.topic) and partition in (None, place.partition)
@@ -106,9 +114,9 @@ def find_logs(
     return wanted
 
 
-def _unnamed(store: Store, directory: str) -> list[Log]:
+def _unnamed(store: Store, directory: str, options: ReadOptions | None) -> list[Log]:
     """A directory of segments whose name does not tell its topic, such as a copy of one partition."""
     try:
-        return [Log(store, directory)]
+        return [Log(store, directory, options=options)]
     except LogError:
         return []

@@ -11,9 +11,9 @@ from kseg.log.checkpoints import Checkpoints, read_checkpoints
 from kseg.log.files import has_segments
 from kseg.log.metadata import MetaProperties, read_meta_properties
 from kseg.log.names import IGNORED_DIRS, DirKind, PartitionDir, parse_partition_dir
-from kseg.log.partition import Log
+from kseg.log.partition import Log, read_options
 from kseg.log.walk import ReadOptions
-from kseg.storage import Store, open_store
+from kseg.storage import RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 MAX_DEPTH = 4  # of a tree of log directories
@@ -30,6 +30,7 @@ class LogDir:
         self.store = store
         self.path = path
         self._options = options or ReadOptions()
+        self._limiter = RateLimiter(self._options.max_bytes_per_second)  # one for all partitions: they share a disk
         self.problems: list[StorageError] = []
 
     def __repr__(self) -> str:
@@ -54,12 +55,15 @@ class LogDir:
                 if parent not in checkpoints:
                     checkpoints[parent] = read_checkpoints(self.store, parent).told()
                 try:
-                    logs.append(Log(self.store, path, options=self._options, checkpoints=checkpoints[parent]))
+                    logs.append(self._open(path, checkpoints[parent]))
                 except StorageError as error:  # it is gone since it was found, or may not be read
                     if path == self.path:
                         raise
                     self.problems.append(error)
         return logs
+
+    def _open(self, path: str, checkpoints: Checkpoints) -> Log:
+        return Log(self.store, path, options=self._options, checkpoints=checkpoints, limiter=self._limiter)
 
     @property
     def set_aside(self) -> list[str]:
@@ -121,8 +125,14 @@ def _find_partitions(
             problems.append(error)
 
 
-def open_dir(path: str | os.PathLike[str], *, max_batch_bytes: int | None = None) -> LogDir:
+def open_dir(
+    path: str | os.PathLike[str],
+    *,
+    max_batch_bytes: int | None = None,
+    max_bytes_per_second: float | None = None,
+    drop_page_cache: bool = False,
+) -> LogDir:
     """Open a log directory, a backup of one, or a tree of them, for reading; `kseg.open_dir` knows tiers too."""
     store, directory = open_store(path)
-    options = ReadOptions() if max_batch_bytes is None else ReadOptions(max_batch_bytes=max_batch_bytes)
+    options = read_options(max_batch_bytes, max_bytes_per_second, drop_page_cache=drop_page_cache)
     return LogDir(store, directory, options=options)

@@ -52,12 +52,13 @@ class Log:
         *,
         options: ReadOptions | None = None,
         checkpoints: Checkpoints | None = None,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self.store = store
         self.directory = directory.rstrip("/")
         self.options = options or ReadOptions()
         self._given_checkpoints = checkpoints
-        self._limiter = RateLimiter(self.options.max_bytes_per_second)
+        self.limiter = limiter or RateLimiter(self.options.max_bytes_per_second)
         name = self.directory.rpartition("/")[2]
         parsed = parse_partition_dir(name)
         self._tp = parsed.topic_partition if parsed else TopicPartition(name, 0)
@@ -100,7 +101,7 @@ class Log:
         files = live_files(self._entries, self._next_offset_of_swap)
         return [
             Segment(
-                self.store, self.directory, base, files[base], behind is None, self.options, self._limiter,
+                self.store, self.directory, base, files[base], behind is None, self.options, self.limiter,
                 ceiling=behind,
             )
             for base, behind in itertools.zip_longest(files, list(files)[1:])
@@ -307,7 +308,9 @@ class Log:
         if self.options.skip_damage:
             return self
         options = dataclasses.replace(self.options, skip_damage=True)
-        return type(self)(self.store, self.directory, options=options, checkpoints=self.checkpoints)
+        return type(self)(
+            self.store, self.directory, options=options, checkpoints=self.checkpoints, limiter=self.limiter
+        )
 
 
 def _headers(walker: Walk, start: int, end: int, *, to_end: bool) -> Iterator[BatchHeader]:

@@ -117,7 +117,7 @@ def _segment_at(log: Log, offset: int, end: int) -> tuple[Segment | None, int]:
 
 def _reopened(log: Log, offset: int, error: StorageError) -> Log:
     """The log as it is now, after a segment vanished under the reader."""
-    found = type(log)(log.store, log.directory, options=log.options)
+    found = type(log)(log.store, log.directory, options=log.options, limiter=log.limiter)
     if not found.segments:
         raise DataLossError("all segments were taken away while they were read", path=log.directory, offset=offset)
     first = found.segments[0].base_offset

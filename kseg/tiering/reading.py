@@ -87,6 +87,8 @@ def open_dir(
     keys: KeyFiles | None = None,
     allow_shared_keys: bool = False,
     max_batch_bytes: int | None = None,
+    max_bytes_per_second: float | None = None,
+    drop_page_cache: bool = False,
 ) -> LogDir:
     """Open a log directory, a backup of one, a tree of them, or a tier, for reading.
 
@@ -95,10 +97,14 @@ def open_dir(
         keys: Private key files by key id, for a tier that is encrypted.
         allow_shared_keys: Take key files that others than their owner can read.
         max_batch_bytes: The largest batch that is read, compressed or not (128 MiB unless told).
+        max_bytes_per_second: A limit on what is read, of all partitions together.
+        drop_page_cache: Tell the kernel to forget what was read, so that a live broker's page cache survives a
+            backfill.
     """
+    options = read_options(max_batch_bytes, max_bytes_per_second, drop_page_cache=drop_page_cache)
     ring = KeyRing(keys, allow_shared=allow_shared_keys)
     store, directory = open_tiered_store(path, None if remote is None else os.fspath(remote), ring)
-    return LogDir(store, directory, options=read_options(max_batch_bytes))
+    return LogDir(store, directory, options=options)
 
 
 def open_tiered_store(path: Path, remote: str | None, keys: KeyRing) -> tuple[Store, str]:

@@ -15,6 +15,7 @@ import kseg
 from kseg.log.select import select_logs
 from kseg.options import parse_source_options
 from kseg.storage import LocalFile
+from tests.cli.calls import call
 
 SIZE = 12 << 20
 FEW = 64  # pages, of all reads together: those that two reads share are dropped by neither
@@ -78,6 +79,11 @@ def test_looking_for_pages_brings_none_in(path):
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_pages_that_only_this_read_brought_in_go(path, read):
     assert spares(path, lambda: read(kseg.open_log(path, drop_page_cache=True)))
+
+
+def test_a_directory_and_cat_could_not_spare_them(path):
+    assert spares(path, lambda: READS["rows"](kseg.open_dir(path.parent, drop_page_cache=True)["cold", 0]))
+    assert spares(path, lambda: call("cat", path.parent, "--format", "%o\n", "--drop-page-cache"))
 
 
 def test_pages_that_were_there_stay(path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import struct
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import kseg
 from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.storage import LocalStore
 from tests.builders import LogBuilder
+from tests.cli.calls import call
 
 
 def offsets(log, **options):
@@ -253,6 +256,25 @@ def test_a_rate_limit_is_shared_by_all_segments_of_a_read(three_segments):
     log = kseg.open_log(three_segments, max_bytes_per_second=10_000_000, drop_page_cache=True)
     assert offsets(log) == numbers(0, 30)
     assert len({id(segment.limiter) for segment in log.segments}) == 1
+
+
+def test_a_rate_limit_is_shared_by_all_partitions_of_a_directory(three_segments, tmp_path):
+    shutil.copytree(three_segments, three_segments.parent / "orders-1")
+    logs = kseg.open_dir(three_segments.parent, max_bytes_per_second=10_000_000, max_batch_bytes=1 << 20).partitions
+    assert [log.options.max_bytes_per_second for log in logs] == [10_000_000] * 2
+    assert len({id(segment.limiter) for log in logs for segment in (*log.segments, *log.past_damage.segments)}) == 1
+    assert [offsets(log) for log in logs] == [numbers(0, 30)] * 2
+    with pytest.raises(kseg.OptionError, match="bytes per second must be"):
+        kseg.open_dir(three_segments.parent, max_bytes_per_second=0)
+
+
+def test_cat_reads_no_faster_than_it_is_told(three_segments):
+    began = time.monotonic()
+    size = sum(path.stat().st_size for path in three_segments.glob("*.log"))
+    answer = call("cat", three_segments, "--max-bytes-per-second", str(size))
+    assert (answer.status, len(answer.lines)) == (0, 30)
+    assert time.monotonic() - began > 0.3  # the first bytes of a reader are free
+    assert "is no size such as" in call("cat", three_segments, "--max-bytes-per-second", "fast").messages
 
 
 def test_a_directory_that_cannot_be_read_does_not_hide_the_others(three_segments, monkeypatch):
