@@ -34,7 +34,8 @@ class LogDir:
         self.problems: list[StorageError] = []
 
     def __repr__(self) -> str:
-        return f"LogDir({self.path!r}, {len(self.partitions)} partitions)"
+        known = self.__dict__.get("partitions")  # to show a directory reads no files, and never fails
+        return f"LogDir({self.path!r}{'' if known is None else f', {len(known)} partitions'})"
 
     @functools.cached_property
     def _found(self) -> list[tuple[PartitionDir, str]]:

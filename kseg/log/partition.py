@@ -67,9 +67,11 @@ class Log:
             raise LogError("no segments here: not a partition directory", path=self.directory)
 
     def __repr__(self) -> str:
-        return (
-            f"Log({self.directory!r}, offsets [{self.start_offset}, {self.end_offset}), {len(self.segments)} segments)"
-        )
+        known = dict(self.__dict__)  # what was read already: to show a log reads no files, and never fails
+        has_ends = known.keys() >= {"start_offset", "end_offset"}
+        offsets = f", offsets [{known['start_offset']}, {known['end_offset']})" if has_ends else ""
+        segments = f", {len(known['segments'])} segments" if "segments" in known else ""
+        return f"Log({self.directory!r}{offsets}{segments})"
 
     def refresh(self) -> None:
         """Look again at what is on disk; without its last segment it is an empty log, as for a broker."""

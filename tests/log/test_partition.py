@@ -252,6 +252,29 @@ def test_wrong_arguments_are_one_clear_line(three_segments, tmp_path):
         kseg.open_log(tmp_path / "missing-0")
 
 
+def test_a_log_that_cannot_be_read_could_not_be_shown_either(three_segments, monkeypatch):
+    data = kseg.open_dir(three_segments.parent)
+    (log,) = data.partitions
+    monkeypatch.setattr(
+        LocalStore, "open", lambda store, path: (_ for _ in ()).throw(kseg.StorageError("no", path=path))
+    )
+    assert repr(data.partitions) == f"[Log('{three_segments}')]"
+    with pytest.raises(kseg.StorageError):
+        _ = log.end_offset
+    assert repr(log) == f"Log('{three_segments}', 3 segments)"
+    monkeypatch.undo()
+    assert log.end_offset == 30
+    assert repr(log) == f"Log('{three_segments}', offsets [0, 30), 3 segments)"
+    log.refresh()
+    assert repr(log) == f"Log('{three_segments}')"
+
+
+def test_a_directory_is_shown_without_looking_into_it(tmp_path):
+    missing = kseg.open_dir(tmp_path / "missing")
+    assert repr(missing) == f"LogDir('{tmp_path}/missing')"
+    assert (len(kseg.open_dir(tmp_path)), repr(missing)) == (0, f"LogDir('{tmp_path}/missing')")
+
+
 def test_a_rate_limit_is_shared_by_all_segments_of_a_read(three_segments):
     log = kseg.open_log(three_segments, max_bytes_per_second=10_000_000, drop_page_cache=True)
     assert offsets(log) == numbers(0, 30)
