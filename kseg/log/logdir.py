@@ -13,7 +13,7 @@ from kseg.log.metadata import MetaProperties, read_meta_properties
 from kseg.log.names import IGNORED_DIRS, DirKind, PartitionDir, parse_partition_dir
 from kseg.log.partition import Log, read_options
 from kseg.log.walk import ReadOptions
-from kseg.storage import RateLimiter, Store, open_store
+from kseg.storage import LocalStore, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 MAX_DEPTH = 4  # of a tree of log directories
@@ -42,8 +42,14 @@ class LogDir:
         own = parse_partition_dir(self.path.rstrip("/").rpartition("/")[2])
         if own is not None and has_segments(self.store.list(self.path)):
             return [(own, self.path)]
-        found = list(_find_partitions(self.store, self.path, MAX_DEPTH, self.problems))
-        return sorted(found, key=lambda item: (item[0].topic_partition, item[1]))
+        found = list(_find_partitions(self.store, self.path, MAX_DEPTH, self.problems, set()))
+        once: dict[tuple[PartitionDir, str], str] = {}
+        for name, path in sorted(
+            found, key=lambda item: _is_link(self.store, item[1])
+        ):  # links behind what they are to
+            once.setdefault((name, _real_path(self.store, path)), path)
+        places = [(name, path) for (name, _), path in once.items()]
+        return sorted(places, key=lambda item: (item[0].topic_partition, item[1]))
 
     @functools.cached_property
     def partitions(self) -> list[Log]:
@@ -85,6 +91,10 @@ class LogDir:
         if not isinstance(key, TopicPartition) and not (isinstance(key, tuple) and len(key) == 2):
             raise OptionError(f"a partition is (topic, number), got {key!r}")
         wanted = key if isinstance(key, TopicPartition) else TopicPartition(*key)
+        if not hasattr(
+            wanted.partition, "__index__"
+        ):  # '0' is no partition, and would be told as "orders-0 is not here"
+            raise OptionError(f"a partition's number is a whole number, got {wanted.partition!r}")
         matches = [log for log in self.partitions if TopicPartition(log.topic, log.partition) == wanted]
         if len(matches) == 1:
             return matches[0]
@@ -110,20 +120,35 @@ class LogDir:
 
 
 def _find_partitions(
-    store: Store, path: str, depth: int, problems: list[StorageError]
+    store: Store, path: str, depth: int, problems: list[StorageError], walked: set[str]
 ) -> Iterator[tuple[PartitionDir, str]]:
-    for entry in store.list(path):
-        if not entry.is_dir or entry.name in IGNORED_DIRS or entry.name.startswith("."):
-            continue
-        child = store.join(path, entry.name)
-        name = parse_partition_dir(entry.name)
+    """Partitions below a directory; `walked` keeps from going through one twice: symbolic links may make a loop."""
+    if (real := _real_path(store, path)) in walked:
+        return
+    walked.add(real)
+    names = [entry.name for entry in store.list(path) if entry.is_dir and entry.name not in IGNORED_DIRS]
+    children = [store.join(path, name) for name in names if not name.startswith(".")]
+    for child in sorted(children, key=lambda child: _is_link(store, child)):  # links behind what they are to
+        name = parse_partition_dir(child.rpartition("/")[2])
         try:
             if name is not None and has_segments(store.list(child)):
                 yield name, child
             elif depth > 1:
-                yield from _find_partitions(store, child, depth - 1, problems)
+                yield from _find_partitions(store, child, depth - 1, problems, walked)
         except StorageError as error:  # one directory that may not be read does not hide the others
             problems.append(error)
+
+
+def _is_local(store: Store) -> bool:
+    return isinstance(getattr(store, "local", store), LocalStore)  # a tier may have one behind it
+
+
+def _is_link(store: Store, path: str) -> bool:
+    return _is_local(store) and os.path.islink(path)  # noqa: PTH114
+
+
+def _real_path(store: Store, path: str) -> str:
+    return os.path.realpath(path) if _is_local(store) else path
 
 
 def open_dir(

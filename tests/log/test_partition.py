@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kseg
@@ -267,6 +268,35 @@ def test_a_log_that_cannot_be_read_could_not_be_shown_either(three_segments, mon
     assert repr(log) == f"Log('{three_segments}', offsets [0, 30), 3 segments)"
     log.refresh()
     assert repr(log) == f"Log('{three_segments}')"
+
+
+def test_a_loop_of_symbolic_links_listed_partitions_again_and_again(three_segments):
+    data = three_segments.parent
+    (data / "loop").symlink_to(data)
+    (data / "aside").mkdir()
+    (data / "aside" / "back").symlink_to(data)
+    (data / "aside" / "orders-0").symlink_to(three_segments)
+    for path in (data, data / "loop", data / "aside"):
+        (log,) = kseg.open_dir(path).partitions
+        assert Path(log.directory).resolve() == three_segments
+    assert kseg.open_dir(data)["orders", 0].directory == str(three_segments)
+
+
+def test_a_directory_under_two_names_is_two_partitions(three_segments):
+    (three_segments.parent / "copies-3").symlink_to(three_segments)
+    assert [(log.topic, log.partition) for log in kseg.open_dir(three_segments.parent)] == [
+        ("copies", 3),
+        ("orders", 0),
+    ]
+
+
+def test_a_partition_by_a_text_was_told_as_missing(three_segments):
+    data = kseg.open_dir(three_segments.parent)
+    for key in (("orders", "0"), kseg.TopicPartition("orders", "0")):
+        with pytest.raises(kseg.OptionError, match="a partition's number is a whole number, got '0'"):
+            data[key]
+    assert data["orders", np.int64(0)].end_offset == 30
+    assert ("orders", "0") not in data
 
 
 def test_a_directory_is_shown_without_looking_into_it(tmp_path):
