@@ -53,11 +53,17 @@ class Damage:
 
 
 class Records(Iterator[pa.RecordBatch]):
-    """The record batches of a read; `damages` lists what was passed over so far."""
+    """The record batches of a read.
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], damages: list[Damage]) -> None:
+    Attributes:
+        damages: What was passed over so far.
+        schema: The columns of each batch, known also where a read gives none.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], damages: list[Damage], schema: pa.Schema) -> None:
         self._batches = batches
         self.damages = damages
+        self.schema = schema
 
     def __iter__(self) -> Self:
         return self

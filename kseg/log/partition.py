@@ -302,7 +302,7 @@ class Log:
         batches = read_records(
             log, first, last, schema=schema, committed=committed, batch_bytes=batch_bytes, damages=damages
         )
-        return Records(batches, damages)
+        return Records(batches, damages, schema)
 
     @functools.cached_property
     def past_damage(self) -> Log:

@@ -11,10 +11,12 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import kseg
 from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.schema import RECORD_SCHEMA
 from kseg.storage import LocalStore
 from tests.builders import LogBuilder
 from tests.cli.calls import call
@@ -303,6 +305,17 @@ def test_a_directory_is_shown_without_looking_into_it(tmp_path):
     missing = kseg.open_dir(tmp_path / "missing")
     assert repr(missing) == f"LogDir('{tmp_path}/missing')"
     assert (len(kseg.open_dir(tmp_path)), repr(missing)) == (0, f"LogDir('{tmp_path}/missing')")
+
+
+@pytest.mark.parametrize("columns", [None, ["offset", "producerId"]])
+@pytest.mark.parametrize("on_corrupt", ["raise", "column"])
+def test_a_read_that_finds_nothing_was_no_table(three_segments, columns, on_corrupt):
+    log = kseg.open_log(three_segments)
+    for start, end, rows in ((5, 5, 0), (100, 200, 0), (0, 12, 12)):
+        records = log.read(start, end, columns=columns, on_corrupt=on_corrupt)
+        table = pa.Table.from_batches(records, schema=records.schema)
+        assert (table.num_rows, table.schema) == (rows, records.schema)
+    assert records.schema.names == (columns or RECORD_SCHEMA.names) + ["_corrupt"] * (on_corrupt == "column")
 
 
 def test_a_rate_limit_is_shared_by_all_segments_of_a_read(three_segments):
