@@ -5,6 +5,8 @@ Every change to the log goes through here, batch tables in and bytes out; `kseg.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from kseg import durable
-from kseg.errors import CorruptRecordError, LogError, OptionError, UnsupportedError
+from kseg.errors import CorruptRecordError, LogError, OptionError, StorageError, UnsupportedError
 from kseg.format.batch import checksum_error, offset_shown
 from kseg.index.build import Stop
 from kseg.log.checkpoints import write_leader_epochs
@@ -208,6 +210,18 @@ class Appender:
                 self._active.close()
             finally:
                 self._session.end(failed=self._failed)
+
+    def drop(self) -> None:
+        """Give back file and lock, and write nothing: whoever opens the log next recovers it."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(StorageError):
+            self._active.close()
+        if self._session.is_own:
+            self._session.drop()
+            message = f"the writer of {str(self.directory)!r} was never closed: its log is as after a crash"
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
     def _finish(self, now_ms: int) -> None:
         self._active.seal(self._producers.take_aborted())

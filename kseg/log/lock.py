@@ -48,6 +48,14 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def is_free() -> bool:
+    """Whether no thread, this one included, is just taking or giving back a lock: a finalizer may run in the midst."""
+    if _guard.acquire(blocking=False):
+        _guard.release()
+        return True
+    return False
+
+
 class DirLock:
     """Holds a log directory's lock from `acquire` to `release`; a context manager too.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -47,7 +48,8 @@ Clock = Callable[[], float]
 class LogWriter:
     """A partition, open for appending; made by `create_log` and `append_to`. Not for use by several threads at once.
 
-    As a context manager it closes itself, also when the body raises: what was appended until then stays.
+    As a context manager it closes itself, also when the body raises: what was appended until then stays. One that is
+    forgotten gives its lock back with a ResourceWarning, and leaves the log as a crash would.
 
     Attributes:
         truncated_bytes: How many bytes of a torn tail were cut off when the log was opened.
@@ -58,6 +60,8 @@ class LogWriter:
         self._config = config
         self._clock = clock
         self.truncated_bytes = truncated_bytes
+        self._finalizer = weakref.finalize(self, appender.drop)
+        self._finalizer.atexit = False  # the end of a process gives its locks back
 
     def __repr__(self) -> str:
         return f"LogWriter({str(self.path)!r}, next offset {self.next_offset})"

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections import deque
 from pathlib import Path
 
 from kseg.errors import LockedError, LogError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
-from kseg.log.lock import DirLock
+from kseg.log.lock import DirLock, is_free
 from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
@@ -37,14 +38,16 @@ class _Shared:
 
 
 _open: dict[Path, _Shared] = {}
-_guard = threading.RLock()
+_dropped: deque[WriteSession] = deque()
+_guard = threading.Lock()
 
 
 def _forget_in_child() -> None:
     """A forked child holds none of its parent's locks."""
     global _guard
-    _guard = threading.RLock()
+    _guard = threading.Lock()
     _open.clear()
+    _dropped.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -76,6 +79,7 @@ class WriteSession:
         self.tp = tp
         key = log_dir.resolve()
         with _guard:
+            _let_go_of_dropped()
             shared = _open.get(key) or _Shared(key)
             if str(tp) in shared.partitions:
                 raise LockedError(f"{tp} is open for writing in this process already", path=str(log_dir))
@@ -172,9 +176,39 @@ class WriteSession:
             finally:
                 shared.lock.release()
 
+    def drop(self) -> None:
+        """Give the share back where the writer was forgotten: nothing is written, so the marker stays away.
+
+        A finalizer calls this, amid anything that this thread may be at: it waits for no lock. What is held just now is
+        given back by whoever begins the next session.
+        """
+        _dropped.append(self)
+        if _guard.acquire(blocking=False):
+            try:
+                if is_free():
+                    _let_go_of_dropped()
+            finally:
+                _guard.release()
+
+    def let_go(self) -> None:
+        """What `drop` does, by one that holds the guard."""
+        shared, self._shared = self._shared, None
+        if shared is None or not self.is_own:
+            return
+        shared.partitions.discard(str(self.tp))
+        shared.failed |= self._changed
+        if not shared.partitions:
+            del _open[shared.log_dir]
+            shared.lock.release()
+
     def _is_untouched(self) -> bool:
         """Whether each file of the partition is what it was before the first change.
 
         Checkpoints need not be: they are replaced as a whole, and no job gives them what such files contradict.
         """
         return self._before is not None and self._before == _files(self._directory)
+
+
+def _let_go_of_dropped() -> None:
+    while _dropped:
+        _dropped.popleft().let_go()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import time
+import warnings
 
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import kseg
 from kseg.compaction import CleanerConfig, compact, erase, repack
 from kseg.errors import StorageError
+from kseg.log import lock, writer_session
 from kseg.log.writer_session import WriteSession
 from kseg.types import TopicPartition
 from tests.builders import LogBuilder
@@ -138,3 +142,62 @@ def test_one_damaged_partition_lost_the_marker_of_the_whole_directory(tmp_path, 
     assert [place.error is not None for place in places] == [number == damaged for number in range(2)]
     assert {path.name: path.read_bytes() for path in segment.parent.iterdir()} == before
     assert (tmp_path / MARKER).read_bytes() == b"clean"
+
+
+def files(data):
+    return {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+
+
+def test_a_writer_that_was_forgotten_kept_the_partition_locked(data):
+    writer = kseg.append_to(data / "orders-0")
+    writer.append(pa.table({"value": [b"2"]}))
+    before = files(data)
+    with pytest.warns(ResourceWarning, match="orders-0' was never closed: its log is as after a crash"):
+        del writer
+    assert files(data) == before
+    assert MARKER not in {path.name for path in before}  # a broker that starts checks the log
+    assert not lock._held
+    with kseg.append_to(data / "orders-0") as again:
+        assert again.next_offset == 2
+    assert kseg.verify(data / "orders-0").is_sound
+
+
+def test_a_forgotten_writer_takes_no_lock_from_another(data):
+    with kseg.append_to(data / "orders-1") as other:
+        writer = kseg.append_to(data / "orders-0")
+        with pytest.warns(ResourceWarning):
+            del writer
+        with pytest.raises(kseg.LockedError):
+            kseg.append_to(data / "orders-1")
+        other.append(pa.table({"value": [b"2"]}))
+        kseg.append_to(data / "orders-0").close()
+    assert not (data / MARKER).exists()  # one of them was never finished
+
+
+def test_a_writer_forgotten_amid_the_locking_of_another_waits_for_nothing(data):
+    """Python may collect garbage anywhere, also in a thread that holds the guards of the locks itself."""
+    for guard in (writer_session._guard, lock._guard):
+        writer = kseg.append_to(data / "orders-0")
+        with guard, pytest.warns(ResourceWarning):
+            del writer
+        kseg.append_to(data / "orders-0").close()
+
+
+def test_a_writer_that_was_closed_is_forgotten_without_a_word(data):
+    writer = kseg.append_to(data / "orders-0")
+    writer.close()
+    del writer
+    gc.collect()
+
+
+def test_a_forked_child_that_forgets_its_parents_writer_says_nothing_and_gives_nothing_back(data):
+    writer = kseg.append_to(data / "orders-0")
+    child = os.fork()
+    if not child:
+        warnings.simplefilter("error")
+        del writer
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    writer.append(pa.table({"value": [b"2"]}))
+    writer.close()
+    assert kseg.open_log(data / "orders-0").end_offset == 2
