@@ -25,7 +25,7 @@ from kseg.errors import LogError, OptionError
 from kseg.format.builder import BATCH_BYTES, MAX_COUNT, BatchOptions, EncodedBatches, encode_batches, encode_marker
 from kseg.log.appender import Appender
 from kseg.log.config import LogConfig
-from kseg.log.writer_input import ArrowData, iter_pieces
+from kseg.log.writer_input import ArrowData, check_first_offset, iter_pieces
 from kseg.log.writer_open import FoundLog, inspect, take_over
 from kseg.log.writer_place import (
     check_topic_id,
@@ -135,6 +135,7 @@ class LogWriter:
         for piece in iter_pieces(data, batch_bytes=options.batch_bytes, batch_records=batch_records):
             now_ms = self._now_ms()
             options = replace(options, append_time_ms=now_ms)
+            check_first_offset(piece, self.next_offset, self.path)
             encoded = encode_batches(piece, first_offset=self.next_offset, options=options, now_ms=now_ms)
             if encoded.count:
                 start = int(encoded.table[t.BASE_OFFSET, 0]) if start is None else start

@@ -7,11 +7,12 @@ do not end up as small Kafka batches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from kseg.errors import OptionError
+from kseg.errors import LogError, OptionError
 
 PIECE_BYTES: Final = 4 << 20
 PIECE_ROWS: Final = 1 << 16
@@ -46,6 +47,20 @@ def iter_pieces(data: ArrowData, *, batch_bytes: int, batch_records: int | None)
             rows -= whole
             held_bytes = sum(part.nbytes for part in held)
     yield from _cut(held, rows, unit, most, size)
+
+
+def check_first_offset(piece: pa.RecordBatch, end_offset: int, path: Path) -> None:
+    """Refuse rows that begin below the log's end; what else is wrong with their offsets the encoder tells.
+
+    Raises:
+        LogError: They do.
+    """
+    column = piece.column("offset") if "offset" in piece.schema.names else None
+    if column is None or not pa.types.is_integer(column.type):
+        return
+    first = column[0].as_py()
+    if first is not None and 0 <= first < end_offset:
+        raise LogError(f"offset {first} is below the log's end, {end_offset}", path=str(path), offset=first)
 
 
 def _batches(data: ArrowData) -> Iterator[pa.RecordBatch]:

@@ -293,10 +293,14 @@ def test_what_was_appended_before_bad_input_stays(tmp_path):
             ({"data": numbered(1), "producer_id": -1}, "producer_id"),
             ({"data": numbered(1), "producer_id": 1, "base_sequence": -1}, "base_sequence"),
             ({"data": pa.table({"value": [b"x" * 3000]})}, "segment_bytes"),
-            ({"data": pa.table({"value": [b"x"], "offset": [99]})}, "rise"),
+            ({"data": pa.table({"value": [b"x"] * 2, "offset": [101, 100]})}, "rise"),
+            ({"data": pa.table({"value": [b"x"], "offset": [-1]})}, "rise"),
+            ({"data": pa.table({"value": [b"x"], "offset": pa.array([None], pa.int64())})}, "without nulls"),
         ):
             with pytest.raises(OptionError, match=message):
                 writer.append(**wrong)
+        with pytest.raises(LogError, match="offset 99 is below the log's end, 100"):  # not an OptionError: it was one
+            writer.append(pa.table({"value": [b"x"], "offset": [99]}))
         assert writer.append(numbered(1)) == OffsetRange(100, 101)
     with pytest.raises(LogError, match="closed"):
         writer.append(numbered(1))
