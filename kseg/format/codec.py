@@ -44,6 +44,7 @@ LZ4_MAX_LEVEL = 12  # of the library; Kafka's levels go to 17
 LZ4_FAST = 1  # the acceleration of LZ4_compress_fast
 ZSTD_LEVEL = 100  # ZSTD_c_compressionLevel
 ZSTD_CONTENT_SIZE = 200  # ZSTD_c_contentSizeFlag
+GZIP_DEFAULT = -1  # in Kafka's compression.gzip.level as in zlib
 LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # Kafka's compression.*.level settings
 
 _BlockFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
@@ -217,7 +218,7 @@ class PackFunctions:
         for number, callback in _PACK_CALLBACKS.items():
             self.addresses[number] = _address(callback)
         if codec is Codec.GZIP:
-            self._use_libdeflate(6 if level is None else level)
+            self._use_libdeflate(6 if level is None or level == GZIP_DEFAULT else level)
         elif codec is Codec.LZ4:
             self._use_lz4(level)
         elif codec is Codec.ZSTD:
@@ -287,7 +288,7 @@ def pack_functions(codec: Codec, level: int | None = None) -> PackFunctions:
 
 def check_level(codec: Codec, level: int | None) -> None:
     """Refuse a level that Kafka's own settings would refuse."""
-    if level is None:
+    if level is None or (codec is Codec.GZIP and level == GZIP_DEFAULT):
         return
     if codec not in LEVELS:
         raise OptionError(f"codec {codec.label} has no levels, got {level}")

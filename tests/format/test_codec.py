@@ -86,6 +86,13 @@ def test_levels_that_kafka_refuses(codec, level):
         check_level(codec, level)
 
 
+def test_gzips_name_for_its_default_level_was_refused():
+    assert compress(Codec.GZIP, TEXT, -1) == compress(Codec.GZIP, TEXT)
+    for codec in (Codec.LZ4, Codec.SNAPPY):
+        with pytest.raises(OptionError):
+            check_level(codec, -1)
+
+
 def test_levels_matter():
     assert len(compress(Codec.GZIP, TEXT, 9)) <= len(compress(Codec.GZIP, TEXT, 1))
     assert (
