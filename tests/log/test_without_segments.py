@@ -140,3 +140,28 @@ def test_a_log_that_is_open_stays_open_when_its_last_file_goes(tmp_path):
     log.refresh()
     assert (log.start_offset, log.end_offset) == (0, 0)
     assert LocalStore().list(log.directory) == []
+
+
+TIERED = {
+    "ls": ("ls", "{data}", "--remote", "{tier}", "--topic", "tiered"),
+    "offload": ("offload", "{data}", "{tier}", "--metadata", "{data}", "--topics", "tiered", "--dry-run"),
+    "retain": ("retain", "{data}", "--remote", "{tier}", "--metadata", "{data}", "--topics", "tiered", "--dry-run",
+               "--this-replica-only", "--cleanup-policy", "delete", "--remote-storage-enable", "true",
+               "--retention-ms", "-1", "--retention-bytes", "-1", "--local-retention-ms", "-1",
+               "--local-retention-bytes", "-1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", TIERED)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_is_in_a_tier_stays_where_the_last_local_segment_is_gone(golden, tmp_path, command, is_listed):
+    data = shutil.copytree(golden / "aiven" / "compressed" / "local", tmp_path / "data")
+    for path in (data / "tiered-0").glob("*.log"):
+        path.rename(f"{path}.deleted")
+    if not is_listed:
+        (data / "log-start-offset-checkpoint").unlink()
+    tier = shutil.copytree(golden / "aiven" / "compressed" / "remote", tmp_path / "tier")
+    answer = call(*(word.format(data=data, tier=tier) for word in TIERED[command]))
+    assert (answer.status, answer.messages) == (0, ""), answer.text
+    told = {"ls": "8151  8151    8151", "offload": "0 segments of 1 partition", "retain": "0 remote segments of 1 part"}
+    assert told[command] in answer.text
