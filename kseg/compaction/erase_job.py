@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg import durable
+from kseg.compaction.aborted import listed_aborts
 from kseg.compaction.erase_places import (
     bare_directories,
     delete_folder,
@@ -203,7 +204,9 @@ class _Run:
         if log.segments[-1].sound_size < log.segments[-1].size:
             raise LogError("bytes behind the last record are no batch", path=log.directory, hint="run 'kseg recover'")
         keeping, directory = Keeping.of(log), Path(log.directory)
-        chosen = [(segment, keeping) for segment in log.segments if segment.base_offset in bases]
+        doomed = [segment for segment in log.segments if segment.base_offset in bases]
+        aborted = listed_aborts(log, doomed)
+        chosen = [(segment, keeping, aborted[segment.base_offset]) for segment in doomed]
         with staging(directory) as folder:
             try:
                 erased = self._work.erase(chosen, folder, directory)

@@ -12,6 +12,7 @@ from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_mat
 from kseg.compaction.matching import Search
 from kseg.compaction.pieces import portable
 from kseg.errors import JobError, KsegError
+from kseg.index.txn import AbortedTxn
 from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.log.segment import Segment
 from kseg.log.staging import write_nonce
@@ -60,15 +61,19 @@ class EraseWork:
         sizes = [segment.size for segment in tasks]
         return self._run(_Tasks(self.search).count, tasks, weights=sizes, progress=self.progress)
 
-    def erase(self, segments: Sequence[tuple[Segment, Keeping]], folder: Path, target: Path) -> list[SegmentErasure]:
+    def erase(
+        self, segments: Sequence[tuple[Segment, Keeping, tuple[AbortedTxn, ...]]], folder: Path, target: Path
+    ) -> list[SegmentErasure]:
         """Write what is left of segments into `.cleaned` files in `target`, and read them again.
 
         Args:
+            segments: Each with what has to stay, and the aborted transactions whose marker it has.
             folder: Where tasks prove that they see the driver's disk.
         """
         interval, nonce = CleanerConfig().index_interval_bytes, write_nonce(folder)
         tasks = [
-            EraseTask(portable(segment), keeping, interval, folder, nonce, target) for segment, keeping in segments
+            EraseTask(portable(segment), keeping, aborted, interval, folder, nonce, target)
+            for segment, keeping, aborted in segments
         ]
         erased = _sound(self._run(_Tasks(self.search).erase, tasks))
         for done in erased:

@@ -19,6 +19,7 @@ from kseg.compaction.pieces import cut_segment, walk_piece
 from kseg.compaction.rewrite import Rewriter, Rules, last_entries
 from kseg.errors import FormatError
 from kseg.index.build import IndexBuilder
+from kseg.index.txn import AbortedTxn
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.log.staging import check_nonce
@@ -133,10 +134,15 @@ class _Eraser(Rewriter):
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """One segment to rewrite, into `.cleaned` files in `target`; `folder` holds the nonce."""
+    """One segment to rewrite, into `.cleaned` files in `target`; `folder` holds the nonce.
+
+    Attributes:
+        aborted: The aborted transactions whose marker it has.
+    """
 
     segment: Segment
     keeping: Keeping
+    aborted: tuple[AbortedTxn, ...]
     index_interval_bytes: int
     folder: Path
     nonce: bytes
@@ -157,7 +163,7 @@ def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
             erased += int(eraser.rewrite(piece, output.append).counts[ERASED])
-        output.finish(segment.txn_index, segment.mtime_ms)
+        output.finish(task.aborted, segment.mtime_ms)
     except BaseException:
         output.abandon()
         raise

@@ -128,7 +128,9 @@ class RemoteErase:
             wave = doomed[first : first + WAVE]
             segments = [log.segment(upload) for upload in wave]
             # the last batch of each stays, so that a segment in a tier always tells where it ends
-            tasks = [(segment, keeping.until(segment.next_offset)) for segment in segments]
+            tasks = [
+                (s, keeping.until(s.next_offset), tuple(s.txn_index)) for s in segments
+            ]  # no upload lacks an index
             with self.access.staging() as folder:
                 done = self.work.erase(tasks, folder, folder)
                 items = [Rewritten((upload,), folder) for upload in wave]

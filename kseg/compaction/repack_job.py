@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from kseg.compaction.aborted import listed_aborts
 from kseg.compaction.checking import check_segments
 from kseg.compaction.config import CleanerConfig
 from kseg.compaction.decode import Payloads, RunDecoder
@@ -29,6 +30,7 @@ from kseg.compaction.turns import Turns
 from kseg.errors import FormatError, KsegError, LockedError, UnsupportedError
 from kseg.format.batch import offset_shown
 from kseg.format.codec import PackFunctions, check_level
+from kseg.index.txn import AbortedTxn
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
@@ -279,7 +281,8 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
         if request.spark is not None and session is not None:
             folder = stack.enter_context(staging(Path(log.directory)))
             place = Place(folder, write_nonce(folder))
-        done = [_repack_group(log, group, request, place) for group in groups]
+        aborted = {} if request.dry_run else listed_aborts(log, sealed)  # of all, before the first group is replaced
+        done = [_repack_group(log, group, request, place, aborted) for group in groups]
         return PartitionRepack(
             log.topic,
             log.partition,
@@ -292,7 +295,13 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
         )
 
 
-def _repack_group(log: Log, group: Sequence[Segment], request: _Request, place: Place | None) -> tuple[int, int]:
+def _repack_group(
+    log: Log,
+    group: Sequence[Segment],
+    request: _Request,
+    place: Place | None,
+    aborted: Mapping[int, Sequence[AbortedTxn]],
+) -> tuple[int, int]:
     """Put new segments in the place of a group; return how many there are, and their bytes."""
     into = _runs_here(group, request) if place is None else _runs_on_spark(group, request, place)
     if request.dry_run:
@@ -302,7 +311,7 @@ def _repack_group(log: Log, group: Sequence[Segment], request: _Request, place: 
         directory,
         group[0].base_offset,
         request.config,
-        aborted=[txn for segment in group for txn in segment.txn_index],
+        aborted=[txn for segment in group for txn in aborted[segment.base_offset]],
         mtime_ms=group[-1].mtime_ms,
     )
     try:
