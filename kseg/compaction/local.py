@@ -20,7 +20,7 @@ from kseg.compaction.pieces import Piece
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import DroppedOffsets, SpillFiles, dropped_path, resolve_file, shared_offsets
+from kseg.compaction.spill import DroppedOffsets, DroppedWriter, Resolver, SpillFiles, open_at_once, shared_offsets
 from kseg.compaction.turns import Turns
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
@@ -92,24 +92,24 @@ class LocalPasses:
         return KeptOffsets.of(keys, first, end, has_earlier=has_earlier), parts
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
-        files = SpillFiles(folder, self._round.keys.files)
-        try:
+        budget = self._round.config.memory_budget
+        count = open_at_once(self._round.keys.files, budget)
+        with SpillFiles(folder, count, budget) as files:
             first = self._round.segments[0].base_offset
             aborted, lingering = AbortedRanges.of(self._round.aborted), AbortedRanges.of(self._round.lingering)
             scanner = KeyScanner(aborted, first, files, new_hash_key(), lingering, self._means.decoder)
             parts = self._scan(scanner, first)
-        finally:
-            files.close()
         if not scanner.in_order:
             raise shared_offsets(self._round.log.directory)
-        dirty = self._round.range.first_dirty
-        with self._round.phase("compare", len(files.paths)):
-            resolved = self._stream(lambda path: resolve_file(path, dirty), files.paths)
-            with closing(resolved):
+        with DroppedWriter(folder / "dropped") as writer, self._round.phase("compare", count):
+            resolver = Resolver(self._round.range.first_dirty, budget // self._threads, self._threads, writer)
+            with closing(self._stream(lambda path: resolver.resolve(path, count), files.paths)) as resolved:
                 for keys in resolved:
                     self.key_count += keys
                     self._round.progress.advance(1)
-        return DroppedOffsets([dropped_path(path) for path in files.paths]).latest_of, parts
+        dropped = DroppedOffsets(writer.file)
+        self._stack.callback(dropped.close)
+        return dropped.latest_of, parts
 
     def _scan(self, scanner: KeyScanner, first: int) -> list[TransactionRows]:
         round_ = self._round

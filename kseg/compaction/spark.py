@@ -22,7 +22,7 @@ from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import Append, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import shared_offsets, superseded_offsets, write_offsets
+from kseg.compaction.spill import DroppedWriter, shared_offsets, superseded_offsets, write_offsets
 from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
@@ -104,7 +104,10 @@ class SparkPasses:
         if any(row["keys"] == _OUT_OF_ORDER for row in rows):
             raise shared_offsets(round_.log.directory)
         self.key_count = sum(row["keys"] for row in rows)
-        return Answers(None, hash_key, tuple(Path(row["path"]) for row in rows)), parts
+        with DroppedWriter(place.new_file("dropped")) as dropped:
+            for row in rows:
+                dropped.put_file(Path(row["path"]))
+        return Answers(dropped.file, hash_key), parts
 
     def rewrite(self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: Answers) -> Generator[RewrittenGroup]:
         """Pass 2, group by group."""

@@ -22,7 +22,7 @@ from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, portable
 from kseg.compaction.rewrite import Append, LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
-from kseg.compaction.spill import DroppedOffsets
+from kseg.compaction.spill import DroppedFile, DroppedOffsets
 from kseg.errors import JobError, StorageError
 from kseg.log.staging import check_nonce
 from kseg.log.visibility import AbortedRanges
@@ -175,17 +175,16 @@ def scan(task: ScanTask) -> Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Where pass 2 looks keys up: a map in a file, or files of superseded offsets."""
+    """Where pass 2 looks keys up: a map in a file, or a file of superseded offsets."""
 
-    map_file: Path | None
+    file: Path | DroppedFile
     hash_key: NDArray[np.uint64]
-    dropped: tuple[Path, ...] = ()
 
     def open(self) -> LatestOffsets:
-        """Map the files into memory."""
-        if self.map_file is None:
-            return DroppedOffsets(self.dropped).latest_of
-        return KeyMap.from_file(self.map_file, self.hash_key).latest_of
+        """Map the file into memory."""
+        if isinstance(self.file, DroppedFile):
+            return DroppedOffsets(self.file).latest_of
+        return KeyMap.from_file(self.file, self.hash_key).latest_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 from kseg import durable
 from kseg.errors import JobError, StorageError
 from kseg.log.names import SIDE_DIR
+from kseg.os_errors import storage_errors
 
 PREFIX: Final = "work-"
 NONCE: Final = "nonce"
@@ -27,29 +28,37 @@ def staging(directory: Path) -> Iterator[Path]:
         durable.make_dir(side, exist_ok=True)
         durable.make_dir(folder)
         yield folder
-    finally:
-        remove_leftovers(directory)
+    except BaseException:
+        with suppress(StorageError):  # what failed before is what counts
+            remove_leftovers(directory)
+        raise
+    remove_leftovers(directory)
 
 
 def has_leftovers(directory: Path) -> bool:
     """Whether a run that died has left its folder."""
     side = directory / SIDE_DIR
-    return side.is_dir() and (any(side.glob(PREFIX + "*")) or not any(side.iterdir()))
+    with storage_errors(side):
+        return side.is_dir() and (any(side.glob(PREFIX + "*")) or not any(side.iterdir()))
 
 
 def remove_leftovers(directory: Path) -> None:
     """Take the folders of runs away, and the hidden one around them if there is nothing else in it."""
     side = directory / SIDE_DIR
-    if not side.is_dir():
-        return
-    for folder in side.glob(PREFIX + "*"):
+    with storage_errors(side):
+        if not side.is_dir():
+            return
+        folders = list(side.glob(PREFIX + "*"))
+    for folder in folders:
         _remove(folder)
     with suppress(StorageError):  # others keep things there too
         durable.remove_dir(side)
 
 
 def _remove(folder: Path) -> None:
-    for path in folder.iterdir():
+    with storage_errors(folder):
+        paths = list(folder.iterdir())
+    for path in paths:
         durable.unlink(path, missing_ok=True)
     durable.remove_dir(folder)
 
