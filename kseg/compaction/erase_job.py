@@ -185,14 +185,9 @@ class _Run:
         if directory.is_symlink():
             raise OptionError(f"{str(directory)!r} is a symbolic link; give the directory that it points to")
         tp = TopicPartition(directory.name, log.partition)
-        session = WriteSession(directory.parent, tp, directory=directory)
-        failed = True
-        try:
+        with WriteSession(directory.parent, tp, directory=directory).ending() as session:
             log.refresh()
             yield session
-            failed = False
-        finally:
-            session.end(failed=failed)
 
     def _count(self, log: Log) -> dict[int, int]:
         """Records that are meant, by segment."""

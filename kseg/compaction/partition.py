@@ -187,14 +187,9 @@ def _remote_target(log: Log, request: Request, stack: ExitStack) -> RemoteTarget
 def write_session(log: Log) -> Iterator[WriteSession]:
     """The right to change a partition, which is listed again once it is held."""
     directory, tp = partition_path(log.directory)
-    session = WriteSession(directory.parent, tp)
-    failed = True
-    try:
+    with WriteSession(directory.parent, tp).ending() as session:
         log.refresh()
         yield session
-        failed = False
-    finally:
-        session.end(failed=failed)
 
 
 def finish_interrupted(log: Log, session: WriteSession) -> None:

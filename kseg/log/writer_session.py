@@ -8,18 +8,24 @@ change of the last one; not at all if any of them failed with its partition's fi
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
-from kseg.errors import LockedError, LogError, StorageError
+from kseg.errors import KsegError, LockedError, LogError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.lock import DirLock, is_free
 from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _MOVED_ALONG = (CheckpointKind.RECOVERY_POINT, CheckpointKind.HIGH_WATERMARK)
 _Files = dict[str, tuple[int, ...]]
@@ -153,28 +159,47 @@ class WriteSession:
                 if LocalStore().stat(str(Path(self._log_dir, kind.value))) is not None:
                     update_checkpoint(self._log_dir, kind, {self.tp: end_offset})
 
-    def end(self, *, failed: bool) -> None:
+    @contextmanager
+    def ending(self) -> Iterator[Self]:
+        """End the session with the block; an error that leaves it tells too that the marker could not be put back."""
+        try:
+            yield self
+        except BaseException as error:
+            lost = self.end(failed=True)
+            if lost is not None and isinstance(error, KsegError):
+                error.hint = lost if error.hint is None else f"{error.hint}; {lost}"
+            raise
+        self.end(failed=False)
+
+    def end(self, *, failed: bool) -> str | None:
         """Give the share back; the last one puts the marker back, if nobody failed with files changed.
 
         A second call does nothing, nor does a call in a forked child.
+
+        Returns:
+            Why the marker could not be put back, where the session failed.
         """
         with _guard:
             shared, self._shared = self._shared, None
             if shared is None or not self.is_own:
-                return
+                return None
             shared.partitions.discard(str(self.tp))
             shared.failed |= failed and self._changed and not self._is_untouched()
             if shared.partitions:
-                return
+                return None
             del _open[shared.log_dir]
             try:
                 if not shared.failed:
                     restore_clean_shutdown(str(shared.log_dir), shared.marker)
-            except StorageError:
+            except StorageError as error:
                 if not failed:  # else the error that is on its way tells more
                     raise
+                lost = f"the clean-shutdown marker could not be put back: {error.message}"
+                logger.warning("%s: %s; a broker that starts there checks all logs", shared.log_dir, lost)
+                return lost
             finally:
                 shared.lock.release()
+        return None
 
     def drop(self) -> None:
         """Give the share back where the writer was forgotten: nothing is written, so the marker stays away.

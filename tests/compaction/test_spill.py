@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,8 @@ from kseg.compaction.spill import (
     superseded_offsets,
 )
 from kseg.errors import StorageError
+from kseg.log.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, SIDE_DIR
+from tests.builders import LogBuilder
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 NOW = 1_800_000_000_000
@@ -101,8 +103,8 @@ def test_a_file_larger_than_its_share_of_memory_gives_the_same_offsets(tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["dropped"]
 
 
-def refuse(*args: object, **kwargs: object) -> None:
-    raise StorageError("no space left on the device")
+def refuse(fd: int, data: durable.Readable, path: durable.PathLike = "") -> None:
+    raise StorageError("no space left on the device", path=os.fspath(path))
 
 
 def test_files_stayed_open_where_one_could_not_be_written(tmp_path, monkeypatch):
@@ -119,3 +121,41 @@ def test_files_stayed_open_where_one_of_them_could_not_be_made(tmp_path):
     with pytest.raises(StorageError, match="already exists"):
         SpillFiles(tmp_path, 8, 1 << 20)
     assert open_below(tmp_path) == []
+
+
+@pytest.fixture
+def orders(tmp_path) -> Path:
+    """A log directory that was shut down cleanly."""
+    builder = LogBuilder(tmp_path / "data").segment().batch(records=50).segment().batch(records=50)
+    directory = builder.segment().record(b"k", b"v").write()
+    (directory.parent / LOCK_FILE).touch()
+    (directory.parent / CLEAN_SHUTDOWN_FILE).write_bytes(b"clean")
+    return directory
+
+
+def full_for(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[str], bool]) -> None:
+    """A disk that has no space for some files."""
+    write = durable.write_all
+
+    def write_all(fd: int, data: durable.Readable, path: durable.PathLike = "") -> None:
+        if is_full(os.fspath(path)):
+            refuse(fd, data, path)
+        write(fd, data, path)
+
+    monkeypatch.setattr(durable, "write_all", write_all)
+
+
+def test_the_clean_shutdown_marker_was_lost_where_spilled_keys_filled_the_disk(orders, monkeypatch):
+    """A file that is deleted and still open takes its space as before."""
+    before = content(orders.parent)
+    full_for(monkeypatch, lambda path: "keys-" in path or bool(open_below(orders / SIDE_DIR)))
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW, strategy="spill").partitions
+    assert "no space left" in done.error
+    assert content(orders.parent) == before
+
+
+def test_a_clean_shutdown_marker_that_cannot_be_put_back_is_told(orders, monkeypatch, caplog):
+    full_for(monkeypatch, lambda path: "keys-" in path or CLEAN_SHUTDOWN_FILE in path)
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW, strategy="spill").partitions
+    assert "no space left on the device; the clean-shutdown marker could not be put back" in done.error
+    assert "a broker that starts there checks all logs" in caplog.text
