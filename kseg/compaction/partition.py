@@ -35,7 +35,7 @@ from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
-from kseg.log.staging import has_leftovers, remove_leftovers, staging
+from kseg.log.staging import has_leftovers, remove_leftovers, staging, temporary_staging
 from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
@@ -248,7 +248,9 @@ class _Work:
         if self._remote is not None:
             return self._remote.folder()
         if self._folder is None:
-            self._folder = self._stack.enter_context(staging(self._target))
+            # a dry run holds no lock: what it finds beside the log may be that of a job that runs
+            place = temporary_staging() if self._request.dry_run else staging(self._target)
+            self._folder = self._stack.enter_context(place)
         return self._folder
 
     def run(self) -> Totals:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kseg.errors import OptionError
 from kseg.log.logdir import LogDir
 from kseg.log.partition import Log
-from kseg.log.staging import staging
-from kseg.os_errors import storage_errors
+from kseg.log.staging import staging, temporary_staging
 from kseg.settings.select import PathLike, Selection
 from kseg.storage import LocalStore, open_store
 from kseg.tiering.crypto import KeyRing
@@ -119,20 +116,9 @@ class TierAccess:
         if not grace_ms:  # what was announced is given up by the first sweep, and deleted by the second
             sweep(where, grace_ms=grace_ms, pending_ms=pending_ms, now_ms=self.now_ms)
 
-    @contextmanager
-    def staging(self) -> Iterator[Path]:
+    def staging(self) -> AbstractContextManager[Path]:
         """A folder for files under way; it is gone at the end, and so are those of runs that died in the same place."""
-        if self.options.staging is not None:
-            with staging(Path(self.options.staging)) as folder:
-                yield folder
-            return
-        with storage_errors(tempfile.gettempdir()):
-            made = tempfile.mkdtemp(prefix="kseg-")
-        try:
-            with staging(Path(made)) as folder:
-                yield folder
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+        return temporary_staging() if self.options.staging is None else staging(Path(self.options.staging))
 
 
 def _is_named(local: Log, topic_id: str, partition: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +35,18 @@ def staging(directory: Path) -> Iterator[Path]:
             remove_leftovers(directory)
         raise
     remove_leftovers(directory)
+
+
+@contextmanager
+def temporary_staging() -> Iterator[Path]:
+    """Make such a folder outside of any log, in the directory for temporary files."""
+    with storage_errors("the directory for temporary files"):
+        made = tempfile.mkdtemp(prefix="kseg-")
+    try:
+        with staging(Path(made)) as folder:
+            yield folder
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def has_leftovers(directory: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -159,3 +160,20 @@ def test_a_clean_shutdown_marker_that_cannot_be_put_back_is_told(orders, monkeyp
     (done,) = compact(orders, config=CONFIG, now_ms=NOW, strategy="spill").partitions
     assert "no space left on the device; the clean-shutdown marker could not be put back" in done.error
     assert "a broker that starts there checks all logs" in caplog.text
+
+
+def test_a_dry_run_deleted_the_files_of_a_job_that_was_running(orders, monkeypatch, tmp_path):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    theirs = orders / SIDE_DIR / "work-of-another" / "keys-00000"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"keys")
+    before = content(orders.parent)
+    times = {path: path.stat().st_mtime_ns for path in (orders, theirs.parent, theirs.parent.parent)}
+    (planned,) = compact(orders, config=CONFIG, now_ms=NOW, strategy="spill", dry_run=True).partitions
+    assert (planned.error, planned.strategy) == (None, "spill")
+    assert content(orders.parent) == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert list((tmp_path / "temporary").iterdir()) == []
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW, strategy="spill").partitions
+    assert (done.bytes_after, done.records_after) == (planned.bytes_after, planned.records_after)
