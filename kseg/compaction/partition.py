@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,8 +29,8 @@ from kseg.compaction.rewrite import Rules
 from kseg.compaction.round import RewrittenGroup, Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
-from kseg.errors import LogError
-from kseg.log.checkpoints import CheckpointKind, update_checkpoint
+from kseg.errors import IndexFileError, LogError
+from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
@@ -44,6 +44,7 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.plan import Plan
 from kseg.recovery.transients import apply_transients
+from kseg.storage import LocalStore
 from kseg.types import TopicPartition
 
 
@@ -151,14 +152,17 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
             return PartitionCompaction(
                 log.topic, log.partition, log.directory, skipped=plan, is_usual=True, dry_run=request.dry_run
             )
+        parent = os.path.dirname(log.directory)  # noqa: PTH120
         if session is not None:
+            with suppress(IndexFileError):  # it counts as empty, and is replaced in the end; or nothing is changed
+                read_checkpoint(LocalStore(), parent, CheckpointKind.CLEANER)
             session.begin_changes()
         work = _Work(plan, request, stack, target)
         totals = work.run()
         if session is not None:
             tp = TopicPartition(log.topic, log.partition)
-            parent = os.path.dirname(log.directory)  # noqa: PTH120
-            update_checkpoint(parent, CheckpointKind.CLEANER, {tp: plan.range.first_uncleanable})
+            offset = plan.range.first_uncleanable
+            update_checkpoint(parent, CheckpointKind.CLEANER, {tp: offset}, replace_malformed=True)
         done = _described(plan, work.passes, totals, request)
         if target is not None and not request.dry_run:
             if session is None:

@@ -102,14 +102,24 @@ def write_checkpoint(log_dir: str, kind: CheckpointKind, offsets: Mapping[TopicP
     durable.publish(Path(log_dir, kind.value), format_offsets(offsets))
 
 
-def update_checkpoint(log_dir: str, kind: CheckpointKind, changes: Mapping[TopicPartition, int | None]) -> None:
+def update_checkpoint(
+    log_dir: str, kind: CheckpointKind, changes: Mapping[TopicPartition, int | None], *, replace_malformed: bool = False
+) -> None:
     """Set the offsets of some partitions, or with None take them out; the others stay as they are.
+
+    Args:
+        replace_malformed: Take a malformed file for an empty one, as everybody who reads it does.
 
     Raises:
         IndexFileError: The file is malformed: writing it anew would lose the other partitions' offsets.
     """
     with _guard:
-        offsets = read_checkpoint(LocalStore(), log_dir, kind)
+        try:
+            offsets = read_checkpoint(LocalStore(), log_dir, kind)
+        except IndexFileError:
+            if not replace_malformed:
+                raise
+            offsets = None
         merged = dict(offsets or {})
         for tp, offset in changes.items():
             if offset is None:

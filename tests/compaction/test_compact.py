@@ -16,6 +16,7 @@ import pytest
 import kseg
 from kseg.compaction import CleanerConfig, compact, repack
 from kseg.log.lock import DirLock
+from kseg.log.names import CLEAN_SHUTDOWN_FILE
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
 from tests.reference.record import Record
@@ -104,6 +105,27 @@ def test_damage_stops_its_partition_alone(tmp_path):
     assert "checksum" in bad.error and ".log" in bad.error
     assert good.records_after == 5
     assert content(tmp_path / "data" / "bad-0") == before
+
+
+@pytest.mark.parametrize(
+    "written", [b"\x00" * 20, b"0\n1\norders zero 3\n", b"7\n0\n"], ids=["zeros", "no number", "version"]
+)
+def test_a_corrupt_cleaner_checkpoint_failed_a_partition_that_was_compacted(orders, written):
+    checkpoint = orders.parent / "cleaner-offset-checkpoint"
+    checkpoint.write_bytes(written)
+    (orders.parent / CLEAN_SHUTDOWN_FILE).write_bytes(b"clean")
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW).partitions
+    assert (done.error, done.records_after) == (None, 10)
+    assert checkpoint.read_bytes() == b"0\n1\norders 0 50\n"
+    assert (orders.parent / CLEAN_SHUTDOWN_FILE).read_bytes() == b"clean"
+
+
+def test_a_cleaner_checkpoint_that_cannot_be_read_is_told_before_anything_changes(orders):
+    (orders.parent / "cleaner-offset-checkpoint").mkdir()
+    before = content(orders)
+    (done,) = compact(orders, config=CONFIG, now_ms=NOW).partitions
+    assert "cleaner-offset-checkpoint" in done.error
+    assert content(orders) == before
 
 
 @pytest.mark.parametrize("strategy", ["memory", "spill"])

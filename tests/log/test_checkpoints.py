@@ -39,7 +39,7 @@ def test_an_update_leaves_the_others(tmp_path):
     assert found.offsets == {kind: {USERS: 7}}
 
 
-def test_a_malformed_file_is_told_and_never_overwritten(tmp_path):
+def test_a_malformed_file_is_told_and_not_overwritten_unasked(tmp_path):
     path = tmp_path / CheckpointKind.CLEANER.value
     path.write_bytes(b"0\n9\n")
     found = read_checkpoints(STORE, str(tmp_path))
@@ -48,6 +48,8 @@ def test_a_malformed_file_is_told_and_never_overwritten(tmp_path):
     with pytest.raises(IndexFileError):
         update_checkpoint(str(tmp_path), CheckpointKind.CLEANER, {ORDERS: 1})
     assert path.read_bytes() == b"0\n9\n"
+    update_checkpoint(str(tmp_path), CheckpointKind.CLEANER, {ORDERS: 1}, replace_malformed=True)
+    assert path.read_bytes() == b"0\n1\norders 0 1\n"
 
 
 def test_leader_epochs(golden, tmp_path):
