@@ -57,7 +57,8 @@ def effective_config(
         return found
     merged = dataclasses.replace(config or CleanerConfig(), **_fields(found))
     if merged.cleanup_policy is not None and "compact" not in merged.policies:
-        return Refusal(log.topic, f"its cleanup.policy is {merged.cleanup_policy or 'empty'}, not compact")
+        reason = f"its cleanup.policy is {merged.cleanup_policy or 'empty'}, not compact"
+        return Refusal(log.topic, reason, is_usual=source.topics is None)  # where it was named, somebody is mistaken
     return merged
 
 

@@ -37,3 +37,16 @@ def test_golden_topics_become_what_the_broker_made_of_them(tmp_path, name, strat
     sealed = report.partitions[0].checkpoint
     expected = [batch for batch in batches_of(GOLDEN / "cleaned" / name) if batch["base"] < sealed]
     assert [batch for batch in batches_of(tmp_path / "data" / name) if batch["base"] < sealed] == expected
+
+
+def test_a_directory_without_compacted_topics_ended_with_status_2(tmp_path):
+    home = tmp_path / "data"
+    for name in ("__cluster_metadata-0", "mixed-codecs-0", "multi-segment-0"):
+        shutil.copytree(GOLDEN / "before" / name, home / name)
+    shutil.copy2(GOLDEN / "before" / "meta.properties", home)
+    (tmp_path / "server.properties").write_text(f"node.id=1\nprocess.roles=broker\nlog.dirs={home}\n")
+    where = ["--metadata", str(home), "--server-properties", str(tmp_path / "server.properties")]
+    for flag in ("--dry-run", "--estimate"):
+        done = call("compact", home, *where, flag)
+        assert (done.status, "its cleanup.policy is delete, not compact" in done.text) == (0, True)
+    assert call("compact", home, *where, "--dry-run", "--topics", "multi-segment").status == 2
