@@ -17,6 +17,7 @@ from kseg.compaction.keymap import largest_map, new_hash_key, slots_for
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import CleanableRange
 from kseg.compaction.spill import files_for
+from kseg.errors import FormatError
 from kseg.log.segment import Segment
 from kseg.native import table as t
 from kseg.tables import format_size
@@ -95,13 +96,16 @@ def sample_keys(segments: Sequence[Segment]) -> Sample:
     reader = KeyReader(new_hash_key())
     records, seen, plain = 0, 0, 0
     for piece in chosen:
-        for chunk, rows in walk_piece(piece, check=False, room=reader.room):
-            sizes, attributes = chunk.table[[t.SIZE, t.ATTRIBUTES], rows.start : rows.stop]
-            seen += int(sizes.sum())
-            is_plain = (attributes & t.CODEC_MASK == 0) | (attributes & t.TRANSACTIONAL_BIT != 0)
-            plain += int(sizes[is_plain].sum())
-            reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
-            records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
+        try:
+            for chunk, rows in walk_piece(piece, check=False, room=reader.room):
+                sizes, attributes = chunk.table[[t.SIZE, t.ATTRIBUTES], rows.start : rows.stop]
+                seen += int(sizes.sum())
+                is_plain = (attributes & t.CODEC_MASK == 0) | (attributes & t.TRANSACTIONAL_BIT != 0)
+                plain += int(sizes[is_plain].sum())
+                reader.read(chunk, rows, np.zeros(rows.stop, np.bool_), EVERYTHING[0])
+                records += int(chunk.table[t.COUNT, rows.start : rows.stop].sum())
+        except FormatError as error:
+            raise error.with_context(path=piece.segment.path) from None
     hashes = np.sort(reader.take()[:, 0])  # np.unique takes ten times as long
     distinct = len(hashes[:1]) + int(np.count_nonzero(hashes[1:] != hashes[:-1]))
     kind = 2 * plain >= seen, reader.payload_bytes / max(seen, 1), seen / max(records, 1)

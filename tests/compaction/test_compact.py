@@ -15,6 +15,7 @@ import pytest
 
 import kseg
 from kseg.compaction import CleanerConfig, compact, repack
+from kseg.compaction.estimate import estimate
 from kseg.log.lock import DirLock
 from kseg.log.names import CLEAN_SHUTDOWN_FILE
 from tests.builders import LogBuilder
@@ -126,6 +127,18 @@ def test_a_cleaner_checkpoint_that_cannot_be_read_is_told_before_anything_change
     (done,) = compact(orders, config=CONFIG, now_ms=NOW).partitions
     assert "cleaner-offset-checkpoint" in done.error
     assert content(orders) == before
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_damage_that_a_sample_found_was_told_without_the_file(tmp_path, codec):
+    builder = LogBuilder(tmp_path / "data").segment().batch(records=5)
+    builder.segment().batch(records=5, codec=codec).corrupt(61, repair=True)
+    directory = builder.segment().record(b"k", b"v").write()
+    segment = sorted(directory.glob("*.log"))[1]
+    (done,) = compact(directory, config=CONFIG, now_ms=NOW).partitions
+    assert done.error.startswith(f"{segment}, byte 0, offset 5: ")
+    (guessed,) = estimate(directory, config=CONFIG, now_ms=NOW).partitions
+    assert guessed.error == done.error
 
 
 @pytest.mark.parametrize("strategy", ["memory", "spill"])
