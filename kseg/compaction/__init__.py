@@ -6,7 +6,8 @@ from kseg.compaction.erase_report import EraseReport
 from kseg.compaction.job import compact
 from kseg.compaction.matching import read_keys
 from kseg.compaction.remote import RemoteOptions
-from kseg.compaction.repack_job import RepackReport, repack
+from kseg.compaction.repack_job import repack
+from kseg.compaction.repack_report import RepackReport
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 
 __all__ = [

@@ -22,7 +22,7 @@ from kseg.compaction.output import CleanedSegments, Roller
 from kseg.compaction.partition import finish_interrupted, write_session
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
 from kseg.compaction.policy import group_segments
-from kseg.compaction.report import left_alone
+from kseg.compaction.repack_report import PartitionRepack, RepackReport
 from kseg.compaction.rewrite import Append, Rewritten
 from kseg.compaction.snapshots import write_snapshots
 from kseg.compaction.tasks import Place, RewrittenFile, bundled, store_rewritten
@@ -41,10 +41,8 @@ from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, packed_bound
 from kseg.native.repacking import repack_batches
 from kseg.progress import SILENT, Progress
-from kseg.reports import Report
 from kseg.runner import run_tasks, stream_tasks
 from kseg.settings.select import PathLike, select_logs
-from kseg.tables import Column, format_size, format_table
 from kseg.types import Codec
 
 PIECE_BYTES: Final = 2 << 20  # of what a thread does at a time; it may grow to many times of that
@@ -52,69 +50,6 @@ TASK_PIECE_BYTES: Final = 16 << 20  # of what a task of Spark does
 WAITING_BYTES: Final = 16 << 20  # for each thread: what is ready before its turn to be written
 _Into: TypeAlias = Callable[[Append], Generator[Rewritten]]
 """Repacks a group; what becomes of it goes to the function that it gets, in order."""
-_COLUMNS = (
-    Column("PARTITION", at_least=16),
-    Column("SEGMENTS", right=True),
-    Column("BEFORE", right=True),
-    Column("AFTER", right=True),
-    Column("RATIO", right=True),
-    Column("SECONDS", right=True, droppable=1),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRepack(Report):
-    """One partition; where `skipped` or `error` is set, nothing was changed and it says why."""
-
-    topic: str
-    partition: int
-    path: str
-    skipped: str | None = None
-    error: str | None = None
-    is_usual: bool = False
-    segments_before: int = 0
-    segments_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RepackReport(Report):
-    """All partitions of a run.
-
-    Attributes:
-        unread: Directories that could not be read and may hold partitions that were asked for.
-    """
-
-    partitions: tuple[PartitionRepack, ...]
-    codec: str
-    dry_run: bool
-    seconds: float
-    unread: tuple[str, ...] = ()
-
-    @property
-    def done(self) -> tuple[PartitionRepack, ...]:
-        """Those that were, or would be, written anew."""
-        return tuple(p for p in self.partitions if p.skipped is None and p.error is None)
-
-    def lines(self, width: int = 80) -> list[str]:
-        """The report as a table, then what was left alone, and why."""
-        rows = [
-            (
-                f"{p.topic}-{p.partition}",
-                f"{p.segments_before} -> {p.segments_after}",
-                format_size(p.bytes_before),
-                format_size(p.bytes_after),
-                f"{p.bytes_after / p.bytes_before:.2f}" if p.bytes_before else None,
-                f"{p.seconds:.1f}",
-            )
-            for p in self.done
-        ]
-        table = format_table(_COLUMNS, rows, width) if rows else []
-        word = "would be repacked" if self.dry_run else "repacked"
-        number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
-        return [*table, f"{number} with {self.codec}", *left_alone(self.partitions, self.unread)]
 
 
 class Repacker:
@@ -245,17 +180,45 @@ def repack(
     return RepackReport(tuple(done), chosen_codec.label, dry_run, time.perf_counter() - began, chosen.unread())
 
 
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What became of a group of segments."""
+
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+
+
 def _repack(log: Log, request: _Request) -> PartitionRepack:
-    name = log.topic, log.partition, log.directory
+    done: list[_Replaced] = []
     try:
-        return _repack_partition(log, request)
+        return _repack_partition(log, request, done)
     except LockedError:
         raise
     except KsegError as error:
-        return PartitionRepack(*name, error=str(error))
+        if request.dry_run or not done:
+            return PartitionRepack(log.topic, log.partition, log.directory, error=str(error))
+        before = f"{sum(group.segments_before for group in done)} segments were repacked before, and stay so"
+        return _described(log, done, error=f"{error}; {before}")
 
 
-def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
+def _described(log: Log, done: Sequence[_Replaced], seconds: float = 0.0, error: str | None = None) -> PartitionRepack:
+    return PartitionRepack(
+        log.topic,
+        log.partition,
+        log.directory,
+        error=error,
+        segments_before=sum(group.segments_before for group in done),
+        segments_after=sum(group.segments_after for group in done),
+        bytes_before=sum(group.bytes_before for group in done),
+        bytes_after=sum(group.bytes_after for group in done),
+        seconds=round(seconds, 3),
+    )
+
+
+def _repack_partition(log: Log, request: _Request, done: list[_Replaced]) -> PartitionRepack:
+    """Repack group by group; each is told in `done` once it is in its place."""
     began = time.perf_counter()
     with ExitStack() as stack:
         session = None if request.dry_run else stack.enter_context(write_session(log))
@@ -282,17 +245,10 @@ def _repack_partition(log: Log, request: _Request) -> PartitionRepack:
             folder = stack.enter_context(staging(Path(log.directory)))
             place = Place(folder, write_nonce(folder))
         aborted = {} if request.dry_run else listed_aborts(log, sealed)  # of all, before the first group is replaced
-        done = [_repack_group(log, group, request, place, aborted) for group in groups]
-        return PartitionRepack(
-            log.topic,
-            log.partition,
-            log.directory,
-            segments_before=len(sealed),
-            segments_after=sum(segments for segments, _ in done),
-            bytes_before=size,
-            bytes_after=sum(size for _, size in done),
-            seconds=round(time.perf_counter() - began, 3),
-        )
+        for group in groups:
+            segments, bytes_after = _repack_group(log, group, request, place, aborted)
+            done.append(_Replaced(len(group), segments, sum(s.size for s in group), bytes_after))
+        return _described(log, done, time.perf_counter() - began)
 
 
 def _repack_group(

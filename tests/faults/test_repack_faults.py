@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -57,10 +58,15 @@ def start(tmp_path_factory):
     return folder
 
 
-def grow(folder, promise):
+def repacked(folder):
     (done,) = repack(
         folder / "a-0", codec="none", segment_bytes=SEGMENT_BYTES, index_interval_bytes=256, workers=1
     ).partitions
+    return done
+
+
+def grow(folder, promise):
+    done = repacked(folder)
     if done.error is None:
         promise(done.segments_after)
 
@@ -136,6 +142,29 @@ def test_every_operation_can_fail(start, truth, oracle, tmp_path):
         check_second_run(folder, truth)
 
     assert each_fault(start, grow, check, folder=tmp_path, every=3) > 300
+
+
+def test_a_full_disk_left_snapshots_of_no_segment_and_the_report_said_that_nothing_had_changed(start, tmp_path):
+    whole, before = FaultyDisk(), contents(start)
+    run_with(whole, grow, shutil.copytree(start, tmp_path / "whole"))
+    faults = [number for number, (name, path) in enumerate(whole.seen) if name == "create" and ".snapshot" in path]
+    assert len(faults) > 3
+    seen = set()
+    for number in faults:
+        folder, reports = shutil.copytree(start, tmp_path / str(number)), []
+        run_with(FaultyDisk(number, "full"), lambda place, _, kept=reports: kept.append(repacked(place)), folder)
+        (done,) = reports
+        assert "no space left" in done.error
+        new = {path.stem for path in (folder / "a-0").glob("*.snapshot")} - {Path(name).stem for name in before}
+        assert new <= {path.stem for path in (folder / "a-0").glob("*.log")}
+        is_changed = contents(folder) != before
+        assert is_changed == bool(done.segments_before) == ("repacked before, and stay so" in done.error)
+        seen.add(is_changed)
+    assert seen == {False, True}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in (folder / "a-0").iterdir() if path.is_file()}
 
 
 def test_whatever_the_disk_forgets(start, truth, oracle, tmp_path):
