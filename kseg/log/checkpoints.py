@@ -98,8 +98,9 @@ def read_checkpoints(store: Store, log_dir: str) -> Checkpoints:
 
 
 def write_checkpoint(log_dir: str, kind: CheckpointKind, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace a checkpoint file, atomically and durably."""
-    durable.publish(Path(log_dir, kind.value), format_offsets(offsets))
+    """Replace a checkpoint file, atomically and durably; its lines are sorted: the same offsets are the same bytes."""
+    ordered = sorted(offsets, key=lambda tp: (tp.topic, tp.partition))
+    durable.publish(Path(log_dir, kind.value), format_offsets({tp: offsets[tp] for tp in ordered}))
 
 
 def update_checkpoint(

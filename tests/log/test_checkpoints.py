@@ -39,6 +39,13 @@ def test_an_update_leaves_the_others(tmp_path):
     assert found.offsets == {kind: {USERS: 7}}
 
 
+def test_the_same_offsets_were_other_bytes_where_they_came_in_another_order(tmp_path):
+    for tp, offset in ((USERS, 7), (TopicPartition("orders", 10), 9), (ORDERS, 5)):
+        update_checkpoint(str(tmp_path), CheckpointKind.CLEANER, {tp: offset})
+    written = (tmp_path / CheckpointKind.CLEANER.value).read_bytes()
+    assert written == b"0\n3\norders 0 5\norders 10 9\nusers 3 7\n"
+
+
 def test_a_malformed_file_is_told_and_not_overwritten_unasked(tmp_path):
     path = tmp_path / CheckpointKind.CLEANER.value
     path.write_bytes(b"0\n9\n")
