@@ -41,9 +41,7 @@ def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterato
     """
     first_uncleanable = cleanable.first_uncleanable
     target = output / f"{log.topic}-{log.partition}"
-    _check_place(log, output)
-    if target.exists():
-        raise OptionError(f"{target} is there already", hint="choose another directory")
+    check_output(log, output)
     with ExitStack() as stack:
         if (output / LOCK_FILE).exists():  # somebody's log directory, and maybe in use
             stack.enter_context(DirLock(output))
@@ -60,9 +58,13 @@ def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterato
             raise
 
 
-def _check_place(log: Log, output: Path) -> None:
-    """Refuse a place in the way of a broker, which does not start on a folder that is no partition's."""
-    place = output.resolve()
+def check_output(log: Log, output: Path) -> None:
+    """Refuse a place that is taken, or in the way of a broker, which does not start on a folder that is no partition's.
+
+    Raises:
+        OptionError: The copy of the log cannot be there.
+    """
+    place, target = output.resolve(), output / f"{log.topic}-{log.partition}"
     if place.is_relative_to(Path(log.directory).resolve()):
         raise OptionError(f"{output} is inside of the partition that is copied", hint="choose another directory")
     for folder in (place, *place.parents):
@@ -70,6 +72,8 @@ def _check_place(log: Log, output: Path) -> None:
             raise OptionError(f"{output} is inside of the partition {folder}", hint="choose another directory")
         if folder != place and (folder / META_PROPERTIES_FILE).exists():
             raise OptionError(f"{output} is inside of a broker's log directory", hint="choose another directory")
+    if target.exists():
+        raise OptionError(f"{target} is there already", hint="choose another directory")
 
 
 def _has_segments(folder: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.compaction.config import CleanerConfig, Strategy
+from kseg.compaction.copy import check_output
 from kseg.compaction.effective import effective_config
 from kseg.compaction.lanes import LANES, Means, run_lanes
 from kseg.compaction.partition import Request, compact_partition
@@ -72,7 +73,7 @@ def compact(
 
     Raises:
         LockedError: A broker or another job holds the directory.
-        OptionError: An argument is wrong, or there is no partition at `path`.
+        OptionError: An argument is wrong, there is no partition at `path`, or a copy cannot be made at `output`.
     """
     began = time.perf_counter()
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
@@ -96,6 +97,14 @@ def compact(
         progress,
         None if uri is None else open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=wall_ms),
     )
+    configs = {
+        log.directory: effective_config(log, chosen.source, config, told_where=first_dirty is not None)
+        for log in chosen.logs
+    }
+    if request.output is not None:
+        for log in chosen.logs:
+            if isinstance(configs[log.directory], CleanerConfig):
+                check_output(log, request.output)
     with ExitStack() as stack:
         if request.is_local:
             for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):
@@ -106,10 +115,6 @@ def compact(
                 log, configs[log.directory], asked, dataclasses.replace(request, progress=progress, means=means)
             )
 
-        configs = {
-            log.directory: effective_config(log, chosen.source, config, told_where=first_dirty is not None)
-            for log in chosen.logs
-        }
         threads = workers or os.cpu_count() or 1
         one_by_one = spark is not None or uri is not None or threads == 1
         done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)), threads)

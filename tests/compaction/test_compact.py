@@ -16,6 +16,7 @@ import pytest
 import kseg
 from kseg.compaction import CleanerConfig, compact, repack
 from kseg.compaction.estimate import estimate
+from kseg.errors import OptionError
 from kseg.log.lock import DirLock
 from kseg.log.names import CLEAN_SHUTDOWN_FILE
 from tests.builders import LogBuilder
@@ -166,15 +167,26 @@ def test_a_copy_is_compacted_and_the_log_is_left_alone(orders, tmp_path):
     assert values_of(copy) == values_of(orders)
     assert sum(p.stat().st_size for p in copy.glob("*.log")) < sum(p.stat().st_size for p in orders.glob("*.log"))
     assert not list(copy.glob(".kseg*"))
-    again = compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
-    assert "there already" in again.partitions[0].error
+    with pytest.raises(OptionError, match="there already"):
+        compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
+
+
+def test_a_copy_that_is_there_already_ended_with_status_1_behind_the_copies_of_others(orders, tmp_path):
+    shutil.copytree(orders, orders.parent / "bills-0")
+    (tmp_path / "out" / orders.name).mkdir(parents=True)
+    flags = ("--topics", "bills,orders", "--cleanup-policy", "compact", "--output", tmp_path / "out")
+    answer = call("compact", orders.parent, *flags)
+    assert (answer.status, "there already" in answer.messages) == (2, True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [orders.name]
 
 
 @pytest.mark.parametrize("below", ["", "copies/of/it"])
 def test_a_copy_inside_of_its_own_log_is_refused(orders, below):
     before = content(orders)
-    (done,) = compact(orders, config=CONFIG, now_ms=NOW, output=orders / below).partitions
-    assert "inside of the partition" in done.error
+    with pytest.raises(OptionError, match="inside of the partition"):
+        compact(orders, config=CONFIG, now_ms=NOW, output=orders / below)
+    answer = call("compact", orders, "--cleanup-policy", "compact", "--output", orders / below)
+    assert answer.status == 2
     assert content(orders) == before
     assert not [path for path in orders.iterdir() if path.is_dir()]
 
@@ -185,8 +197,8 @@ def test_a_copy_in_the_way_of_a_broker_is_refused(orders, below):
     shutil.copytree(orders, orders.parent / "others-0")
     (orders.parent / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     before = content(orders.parent)
-    (done,) = compact(orders, config=CONFIG, now_ms=NOW, output=orders.parent / below).partitions
-    assert "inside of" in done.error
+    with pytest.raises(OptionError, match="inside of"):
+        compact(orders, config=CONFIG, now_ms=NOW, output=orders.parent / below)
     assert content(orders.parent) == before
     assert not (orders.parent / "copies").exists()
 
