@@ -27,6 +27,8 @@ class Report:
 
 def to_plain(value: Any) -> Any:
     """A value as JSON can say it: dataclasses as dicts, enums by their values, paths as text, bytes in hex."""
+    if isinstance(value, Report):
+        return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,6 +78,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def _function(name: str) -> Any:
     module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a program's path has its own folder only; last, so that nothing else is hidden
+        sys.path.append(here)
     try:
         found = getattr(importlib.import_module(module), attribute or "")
     except (ImportError, AttributeError, ValueError) as error:
@@ -91,7 +95,7 @@ def _show(report: EraseReport, args: argparse.Namespace, out: Output) -> None:
         values = report.to_dict()
         for place in values.pop("places"):
             out.json(place)
-        values |= {"records": report.records, "left": report.left, "isProof": report.is_proof}
+        values["isProof"] = report.is_proof
         out.json({"summary": values})
     else:
         for line in report.lines(out.width):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from kseg.compaction.eraser import SegmentErasure
 from kseg.reports import Report
@@ -108,6 +108,10 @@ class EraseReport(Report):
         """Whether nothing is left in anything that was given, and nothing was left out."""
         missed = self.failed or self.unread or self.refusals or self.not_covered or self.lingering
         return not (self.dry_run or self.left or missed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, and what they come to."""
+        return Report.to_dict(self) | {"records": self.records, "left": self.left, "is_proof": self.is_proof}
 
     def lines(self, width: int = 80) -> list[str]:
         """The report as a table, and what it proves."""

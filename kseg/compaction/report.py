@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from kseg.reports import Report
 from kseg.tables import Column, format_size, format_table
@@ -74,6 +74,10 @@ class PartitionCompaction(Report):
         """Bytes of log that were cleaned in a second."""
         total = sum(self.seconds.values())
         return self.bytes_before / total if total else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, and how fast it was."""
+        return Report.to_dict(self) | {"bytes_per_second": round(self.bytes_per_second)}
 
 
 @dataclass(frozen=True, slots=True)

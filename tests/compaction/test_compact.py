@@ -171,6 +171,12 @@ def test_a_copy_is_compacted_and_the_log_is_left_alone(orders, tmp_path):
         compact(orders, config=CONFIG, now_ms=NOW, output=tmp_path / "out")
 
 
+def test_the_speed_of_a_round_was_missing_in_what_programs_read(orders):
+    answer = call("compact", orders, "--cleanup-policy", "compact", "--min-cleanable-dirty-ratio", "0", "--json")
+    done = answer.objects[0]
+    assert done["bytes_per_second"] == pytest.approx(done["bytes_before"] / sum(done["seconds"].values()), abs=1)
+
+
 def test_a_copy_that_is_there_already_ended_with_status_1_behind_the_copies_of_others(orders, tmp_path):
     shutil.copytree(orders, orders.parent / "bills-0")
     (tmp_path / "out" / orders.name).mkdir(parents=True)

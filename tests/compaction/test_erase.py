@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -163,6 +166,26 @@ def test_a_file_without_keys_or_in_another_encoding_is_refused(people, tmp_path,
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
     (tmp_path / "keys").write_bytes(b"\xef\xbb\xbf" + SECRET + b"\r\n")
     assert read_keys(tmp_path / "keys").to_pylist() == [SECRET]
+
+
+def test_a_proof_was_missing_in_what_programs_read(people):
+    report = erase(people, keys=[SECRET])
+    told = report.to_dict()
+    assert (told["records"], told["left"], told["is_proof"]) == (2, 0, True)
+    assert not erase(people, keys=[SECRET], dry_run=True).to_dict()["is_proof"]
+
+
+def test_a_predicate_in_the_current_directory_was_not_found(people, tmp_path):
+    """The path of a program has its own folder, and not the current one."""
+    (tmp_path / "erased_rows.py").write_text("def chosen(batch):\n    return [True] * batch.num_rows\n")
+    program = f"import sys; sys.path.remove(''); sys.path[:0] = [{str(Path(kseg.__file__).parent.parent)!r}]\n"
+    program += "from kseg.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ["erase", str(people), "--predicate", "erased_rows:chosen", "--dry-run", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["summary"]["records"] == 7
 
 
 def test_a_predicate_that_fails_stops_its_partition_and_tells_no_record(people):
