@@ -19,8 +19,8 @@ Strategy = Literal["memory", "spill"]
 
 _RANGES: Final = {
     "delete_retention_ms": (0, MAX_INT64),
-    "segment_bytes": (61, MAX_INT32),
-    "segment_index_bytes": (24, MAX_INT32),
+    "segment_bytes": (14, MAX_INT32),  # what Kafka takes, of this and the next; segments have one batch at least
+    "segment_index_bytes": (4, MAX_INT32),
     "index_interval_bytes": (0, MAX_INT32),
     "min_compaction_lag_ms": (0, MAX_INT64),
     "max_compaction_lag_ms": (1, MAX_INT64),
@@ -71,8 +71,9 @@ class CleanerConfig:
                 value = getattr(self, field.name)
                 if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                     raise OptionError(f"{field.name} must be an integer from {low} to {high}, got {value!r}")
-        if not 0 <= self.min_cleanable_dirty_ratio <= 1:
-            raise OptionError(f"min_cleanable_dirty_ratio must be from 0 to 1, got {self.min_cleanable_dirty_ratio!r}")
+        ratio = self.min_cleanable_dirty_ratio
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
+            raise OptionError(f"min_cleanable_dirty_ratio must be a number from 0 to 1, got {ratio!r}")
         if self.strategy not in (None, "memory", "spill"):
             raise OptionError(f"strategy must be memory or spill, got {self.strategy!r}")
         unknown = set(self.policies) - {"compact", "delete"}
