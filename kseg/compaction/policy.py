@@ -27,6 +27,7 @@ class CleanableRange:
         cleanable_bytes: Bytes of those from the one that holds it on. It counts in both, as in Kafka.
         must_compact_now: Records are older than max.compaction.lag.ms allows.
         checkpoint_was_wrong: The checkpoint lay outside of the log; the round starts at the log's start.
+        is_young: The round ends there because records behind it are younger than min.compaction.lag.ms asks for.
     """
 
     first_dirty: int
@@ -35,6 +36,7 @@ class CleanableRange:
     cleanable_bytes: int
     must_compact_now: bool
     checkpoint_was_wrong: bool = False
+    is_young: bool = False
 
     @property
     def dirty_ratio(self) -> float:
@@ -44,6 +46,8 @@ class CleanableRange:
 
     def why_not(self, min_dirty_ratio: float) -> str | None:
         """Why there is nothing to do; None where there is."""
+        if not self.cleanable_bytes and self.is_young:
+            return "nothing to clean yet: what was not cleaned before is younger than min.compaction.lag.ms"
         if not self.cleanable_bytes:
             return "nothing to clean: no sealed segment holds stable records that were not cleaned before"
         if self.dirty_ratio > min_dirty_ratio or self.must_compact_now:
@@ -66,13 +70,14 @@ def find_cleanable(log: Log, checkpoint: int | None, config: CleanerConfig, now_
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
         bounds += [s.base_offset for s in dirty if s.largest_timestamp > youngest][:1]
+    is_young = min(bounds) < min(bounds[:2])
     end = max(min(bounds), first_dirty)
     end = max((s.base_offset for s in segments if s.base_offset <= end), default=active)
     oldest = now_ms - config.max_compaction_lag_ms
     late = any(0 < first_timestamp(s) < oldest for s in dirty) if oldest > 0 else False
     clean = sum(s.size for s in segments if s.base_offset < first_dirty)
     cleanable = sum(s.size for s in _from(segments, first_dirty) if s.base_offset < end)
-    return CleanableRange(first_dirty, end, clean, cleanable, late, wrong)
+    return CleanableRange(first_dirty, end, clean, cleanable, late, wrong, is_young)
 
 
 def _from(segments: Sequence[Segment], offset: int) -> list[Segment]:

@@ -10,6 +10,8 @@ from kseg.errors import OptionError
 from kseg.settings.definitions import DEFINITIONS
 from tests.builders import LogBuilder
 
+DAY_MS = 86_400_000
+
 
 @pytest.fixture
 def orders(tmp_path):
@@ -43,3 +45,14 @@ def test_a_segment_smaller_than_a_batch_has_one_batch(orders):
     (done,) = repack(orders, codec="none", segment_bytes=14).partitions
     assert (done.error, done.segments_after) == (None, 6)
     assert [row for batch in kseg.open_log(orders).read() for row in batch.to_pylist()] == before
+
+
+def test_young_segments_were_said_to_be_not_sealed_or_cleaned(orders):
+    newest = max(segment.largest_timestamp for segment in kseg.open_log(orders).segments)
+    config = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0, min_compaction_lag_ms=DAY_MS)
+    (early,) = compact(orders, config=config, now_ms=newest + 1000).partitions
+    assert early.skipped == "nothing to clean yet: what was not cleaned before is younger than min.compaction.lag.ms"
+    (done,) = compact(orders, config=config, now_ms=newest + DAY_MS).partitions
+    assert done.skipped is None
+    (again,) = compact(orders, config=config, now_ms=newest + DAY_MS).partitions
+    assert "no sealed segment" in again.skipped
