@@ -38,22 +38,37 @@ class Bar(Progress):
 
 
 class Lines(Progress):
-    """Writes a line on stderr at the end of a phase, and every few seconds where it takes longer."""
+    """Writes a line on stderr every few seconds of a phase that takes longer, and one at its end then."""
 
     def __init__(self) -> None:
         self._phase, self._total, self._done, self._told = "", 0, 0, 0.0
+        self._percent: int | None = None
 
     def begin(self, phase: str, total: int, unit: str = "B") -> None:
         """Start counting."""
         self._phase, self._total, self._done, self._told = phase, total, 0, time.monotonic()
+        self._percent = None
 
     def advance(self, amount: int) -> None:
         """Count, and tell if it was quiet for a while."""
         self._done += amount
         if time.monotonic() - self._told >= SECONDS_BETWEEN_LINES:
             self._told = time.monotonic()
-            percent = 100 * self._done // self._total if self._total else 100
-            print(f"kseg: {self._phase}: {percent} %", file=sys.stderr, flush=True)
+            self._tell()
+
+    def end(self) -> None:
+        """Tell how far it came, where there is a line of the phase that says less."""
+        if self._percent is not None and self._percent < self._reached:
+            self._tell()
+        self._percent = None
+
+    @property
+    def _reached(self) -> int:
+        return 100 * self._done // self._total if self._total else 100
+
+    def _tell(self) -> None:
+        self._percent = self._reached
+        print(f"kseg: {self._phase}: {self._percent} %", file=sys.stderr, flush=True)
 
 
 def for_people(*, quiet: bool = False) -> Progress:
