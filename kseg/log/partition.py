@@ -20,12 +20,12 @@ from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
 from kseg.log.files import has_segments, live_files, snapshot_offsets
-from kseg.log.metadata import read_partition_metadata
+from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir
 from kseg.log.producers import OpenTransaction, ProducerState
 from kseg.log.scan import open_segments, read_records
 from kseg.log.segment import Segment
-from kseg.log.visibility import aborted_transactions, replay_producers
+from kseg.log.visibility import aborted_transactions, is_recovered, replay_producers
 from kseg.log.walk import ReadOptions, Walk
 from kseg.native import table as t
 from kseg.schema import select_columns, with_corrupt_column
@@ -121,6 +121,11 @@ class Log:
         return read_checkpoints(self.store, parent).told()
 
     @functools.cached_property
+    def was_clean(self) -> bool:
+        """Whether a broker that starts here takes all files for what they say; a job that took the marker sets it."""
+        return read_clean_shutdown(self.store, self.directory.rpartition("/")[0]) is not None
+
+    @functools.cached_property
     def start_offset(self) -> int:
         """The log start: the checkpoint's, but not before the first segment."""
         first = self.segments[0].base_offset if self.segments else 0
@@ -173,8 +178,14 @@ class Log:
         """Producer state at the log's end that knows every transaction completed at `offset` or behind it."""
         if self.start_offset == self.end_offset:  # a broker that starts believes no snapshot up to the log start
             return ProducerState(self.end_offset)
-        replay = functools.partial(replay_producers, snapshot_limit=offset)
-        return self.relisting(lambda: replay(self.segments, snapshot_offsets(self._entries)))
+        replay = functools.partial(replay_producers, is_recovered=self._is_recovered, snapshot_limit=offset)
+        return self.relisting(
+            lambda: replay(self.segments, snapshot_offsets(self._entries), log_start=self.start_offset)
+        )
+
+    def _is_recovered(self, segment: Segment) -> bool:
+        recovery_point = self.checkpoints.get(CheckpointKind.RECOVERY_POINT, self._tp) or 0
+        return is_recovered(segment, self.segments, recovery_point, was_clean=self.was_clean)
 
     def relisting(self, operation: Callable[[], Result]) -> Result:
         """Run `operation`, and again on a new listing of the directory if a broker took a file away meanwhile."""
@@ -232,7 +243,9 @@ class Log:
         if rebuilt_from is not None:
             listed = [txn for txn in listed if txn.last_offset < rebuilt_from]
         replayed = [t for t in state.aborted if t.last_offset >= start and t.first_offset < end]
-        return sorted({*listed, *replayed}, key=lambda txn: txn.last_offset)
+        # of one that began below the log start, the index knows where
+        found = {(txn.producer_id, txn.last_offset): txn for txn in (*replayed, *listed)}
+        return sorted(found.values(), key=lambda txn: txn.last_offset)
 
     def offset_for_time(self, ts_ms: int) -> times.TimeMatch | None:
         """Answer Kafka's offsetsForTimes: (timestamp, offset, leader epoch) of the first record at or after a time.

@@ -6,7 +6,7 @@ marker can lie far behind its data. A segment whose indexes a broker would rebui
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,8 @@ def replay_producers(
     segments: Sequence[Segment],
     snapshots: Sequence[int],
     *,
+    log_start: int = 0,
+    is_recovered: Callable[[Segment], bool] | None = None,
     upto: int | None = None,
     snapshot_limit: int | None = None,
     must_be_sound: bool = False,
@@ -86,13 +88,21 @@ def replay_producers(
 
     Args:
         snapshots: Offsets of the snapshots that are there, descending.
+        log_start: Use no snapshot up to this, and no batch below it, as a broker that starts.
+        is_recovered: Whether a broker that starts takes a segment, in which the log starts, from its first batch on.
         snapshot_limit: Use no snapshot above this; completed transactions behind it are known then.
         must_be_sound: Raise at damage, even where reading passes over it.
     """
     limit = snapshot_limit if snapshot_limit is not None else upto
-    state = _from_newest_snapshot(segments, snapshots, limit)
+    log_start = max(log_start, segments[0].base_offset) if segments else log_start
+    state = _from_newest_snapshot(segments, snapshots, log_start, limit)
+    if state is None:
+        state = ProducerState(_replay_start(segments, log_start, is_recovered))
     start = state.end_offset
     for i, segment in enumerate(segments):
+        if start < log_start <= segment.base_offset and state.end_offset <= log_start:
+            # LogLoader.recoverSegment keeps what it found by a snapshot, and none counts up to the log start
+            state = ProducerState(log_start)
         following = segments[i + 1].base_offset if i + 1 < len(segments) else None
         if (following is not None and following <= start) or (upto is not None and segment.base_offset >= upto):
             continue
@@ -113,10 +123,26 @@ def replay_producers(
     return state
 
 
-def _from_newest_snapshot(segments: Sequence[Segment], snapshots: Sequence[int], limit: int | None) -> ProducerState:
-    first = segments[0].base_offset if segments else 0
+def _replay_start(segments: Sequence[Segment], log_start: int, is_recovered: Callable[[Segment], bool] | None) -> int:
+    """Where the replay begins without a snapshot: at the log start, or with the segment that the log starts in."""
+    holder = next((segment for segment in reversed(segments) if segment.base_offset <= log_start), None)
+    is_inside = holder is not None and holder.base_offset < log_start
+    return holder.base_offset if holder and is_inside and is_recovered and is_recovered(holder) else log_start
+
+
+def is_recovered(segment: Segment, segments: Sequence[Segment], recovery_point: int, *, was_clean: bool) -> bool:
+    """Whether a broker that starts recovers a segment: its indexes are bad, or it was not flushed before a crash."""
+    if segment.tier == "remote":
+        return False
+    is_flushed = any(segment.base_offset < other.base_offset <= recovery_point for other in segments)
+    return segment.needs_rebuild or not (was_clean or is_flushed)
+
+
+def _from_newest_snapshot(
+    segments: Sequence[Segment], snapshots: Sequence[int], log_start: int, limit: int | None
+) -> ProducerState | None:
     for offset in snapshots:
-        if offset <= first or (limit is not None and offset > limit):
+        if offset <= log_start or (limit is not None and offset > limit):
             continue
         store, directory = segments[0].store, segments[0].directory
         path = store.join(directory, f"{offset:020d}{FileKind.SNAPSHOT.value}")
@@ -127,7 +153,7 @@ def _from_newest_snapshot(segments: Sequence[Segment], snapshots: Sequence[int],
         except StorageError as error:  # a broker may have deleted it meanwhile
             if not error.missing:
                 raise
-    return ProducerState(first)
+    return None
 
 
 def aborted_transactions(

@@ -6,7 +6,6 @@ off, snapshots that lie behind the log's end are deleted, epochs that begin ther
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from dataclasses import dataclass, replace
@@ -23,12 +22,11 @@ from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
-from kseg.log.visibility import replay_producers
-from kseg.log.walk import BatchWalker, ReadOptions
+from kseg.log.visibility import is_recovered, replay_producers
+from kseg.log.walk import ReadOptions
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
 from kseg.log.writer_tail import Tail, check_unflushed, scan_tail
-from kseg.native import table as t
 from kseg.storage import Entry, LocalStore
 
 logger = logging.getLogger(__name__)
@@ -99,8 +97,11 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     aborted = producers.take_aborted()
     start = max(log_start, segments[0].base_offset)
     end = max(tail.next_offset, start)
-    # a broker that starts believes no snapshot up to the log start
-    producers = ProducerState(end) if start == end else _newer_state(last, snapshots, tail) or producers
+    if start == end:
+        producers = ProducerState(end)
+    elif start > segments[0].base_offset or any(last.base_offset < offset <= end for offset in snapshots):
+        # a snapshot knows producers whose batches are deleted; a broker that starts forgets those below the log start
+        producers = _load_producers(segments, snapshots, start, end, session)
     epochs = tail.epochs.truncate_from_end(end)
     return FoundLog(start, end, segments, tail, aborted, producers, epochs, stored, snapshots)
 
@@ -175,19 +176,16 @@ def _epochs_before(segments: list[Segment], stored: LeaderEpochs | None) -> Lead
     return epochs
 
 
-def _newer_state(last: Segment, snapshots: list[int], tail: Tail) -> ProducerState | None:
-    """Producers by a snapshot inside the last segment: it knows some whose batches retention has deleted since."""
-    store = LocalStore()
-    for offset in snapshots:
-        if not last.base_offset < offset <= tail.next_offset:
-            continue
-        path = store.join(last.directory, segment_file_name(offset, FileKind.SNAPSHOT))
-        with contextlib.suppress(IndexFileError):  # torn snapshots are normal after a crash
-            state = ProducerState.from_snapshot(store.read(path), offset, path)
-            with last.open() as file:
-                for chunk in BatchWalker(file, last.options, end=tail.builder.size, check=False):
-                    first = int((chunk.table[t.LAST_OFFSET, : chunk.rows] < offset).sum())
-                    state.add(chunk.table, chunk.rows - first, first_row=first, strict=False)
-            state.take_aborted()
-            return state
-    return None
+def _load_producers(
+    segments: list[Segment], snapshots: list[int], start: int, end: int, session: WriteSession
+) -> ProducerState:
+    point, was_clean = session.recovery_point() or 0, session.was_clean
+    state = replay_producers(
+        segments,
+        snapshots,
+        log_start=start,
+        is_recovered=lambda segment: is_recovered(segment, segments, point, was_clean=was_clean),
+        snapshot_limit=end,
+    )
+    state.take_aborted()
+    return state
