@@ -80,6 +80,7 @@ def plan_round(
         checkpoint: Where the last round ended; None where there was none.
         was_clean: Whether a broker that starts here takes all files for what they say.
     """
+    log.was_clean = was_clean  # another partition's round may have taken the marker away
     told = request.first_dirty
     cleanable = find_cleanable(log, checkpoint if told is None else told, config, request.now_ms)
     reason = cleanable.why_not(0.0 if told is not None else config.min_cleanable_dirty_ratio)
@@ -88,8 +89,9 @@ def plan_round(
     check_overlaps([segment for segment in log.segments if segment.base_offset <= cleanable.first_uncleanable])
     oldest = request.now_ms - config.producer_id_expiration_ms
     rebuilt_from = None if was_clean or not log.producers() else _rebuilt_from(log)
-    first, end = log.segments[0].base_offset, cleanable.first_uncleanable
-    aborted = log.aborted_transactions(first, end, rebuilt_from=rebuilt_from)
+    end = cleanable.first_uncleanable
+    # the cleaner asks for none that ended below the log start (UnifiedLog.collectAbortedTransactions)
+    aborted = log.aborted_transactions(log.start_offset, end, rebuilt_from=rebuilt_from)
     dirty = [segment for segment in log.segments if segment.base_offset < end]
     return Round(
         log,

@@ -124,3 +124,46 @@ def test_a_round_inside_a_cleaned_segment_knows_the_aborted_transactions_that_a_
             oracle.clean(theirs, first, now_ms, **{"producer.id.expiration.ms": expiration_ms})
             assert oracle.dump(ours) == oracle.dump(theirs), f"round {number}"
         now_ms += rng.choice([100, 700, 5000])
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("first_seed", range(0, counts(30), SEEDS_PER_TEST))
+def test_transactions_aborted_below_the_log_start_are_not_looked_for(oracle, tmp_path, first_seed, is_clean):
+    """Records of theirs that lie in a segment behind the log start went, where the cleaner keeps them."""
+    rounds = 0
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        rng = random.Random(seed)
+        ours, theirs = (tmp_path / str(seed) / name / "t-0" for name in ("ours", "theirs"))
+        options = {"txn": rng.choice([0.4, 0.9]), "life": rng.choice([2, 5, 25]), "roll": rng.choice([0.02, 0.08, 0.2])}
+        options |= {"keys": rng.choice([3, 20, 200]), "gap": rng.choice([0, 0.1, 0.6])}
+        bases = [base for base, _ in oracle.gen(theirs, seed, 150, codec="none", **options)["segments"]]
+        if len(bases) == 1:
+            continue
+        shutil.copytree(theirs, ours)
+        log_start = rng.choice([rng.choice(bases), rng.randrange(1, bases[-1] + 1)])
+        flushed = rng.choice([0, rng.choice(bases), rng.randrange(bases[-1] + 1)])
+        for name, offset in (("log-start", log_start), ("recovery-point", flushed)):
+            (ours.parent / f"{name}-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
+        if is_clean:
+            (ours.parent / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
+        now_ms = START_MS
+        for number in range(2):
+            expiration_ms = rng.choice([1000, 60_000, UNLIMITED])
+            config = CleanerConfig(
+                delete_retention_ms=1000,
+                index_interval_bytes=256,
+                segment_bytes=1 << 20,
+                producer_id_expiration_ms=expiration_ms,
+            )
+            last = max(int(path.stem) for path in ours.glob("*.log"))
+            first = max(log_start, rng.choice([0, rng.randrange(last + 1)]))
+            (done,) = compact(ours, config=config, now_ms=now_ms, first_dirty=first).partitions
+            assert done.error is None
+            if done.skipped is None:
+                loaded = {"logStart": log_start, "recoveryPoint": flushed, "clean": is_clean}
+                oracle.clean(theirs, first, now_ms, **loaded, **{"producer.id.expiration.ms": expiration_ms})
+                what = f"seed {seed}, round {number}, log start {log_start}, recovery point {flushed}, from {first}"
+                assert oracle.dump(ours) == oracle.dump(theirs), what
+                rounds += 1
+            now_ms += rng.choice([100, 5000])
+    assert rounds
