@@ -10,6 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kseg.schema import CORRUPT_COLUMN
+from kseg.types import MAX_OFFSET
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Damage:
 
     def until(self, end: int) -> Self:
         """The same with the first offset that is there again."""
-        return replace(self, end=max(end, self.start))
+        return replace(self, end=min(max(end, self.start), MAX_OFFSET))
 
     def touches(self, start: int, end: int) -> bool:
         """Whether an offset of `[start, end)` may be missing, or the place lies between two of them."""

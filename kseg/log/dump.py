@@ -56,7 +56,7 @@ def iter_runs(file: RandomFile, options: ReadOptions, *, records: bool) -> Itera
     decoder = RecordDecoder(select_columns(COLUMNS), topic="", partition=0, max_batch_bytes=options.max_batch_bytes)
     walker = BatchWalker(file, options, check=False)
     for chunk in walker:
-        errors = _bad_checksums(chunk)
+        errors = _bad_checksums(chunk) | _impossible(chunk)
         for error in errors.values():
             error.with_context(path=file.path)
         if records:
@@ -77,6 +77,15 @@ def _bad_checksums(chunk: Chunk) -> dict[int, FormatError]:
         found[int(bad)] = checksum_error(chunk.table, int(bad), int(computed))
         row = int(bad) + 1
     return found
+
+
+def _impossible(chunk: Chunk) -> dict[int, FormatError]:
+    """Rows with an offset behind which no range can end."""
+    rows = np.flatnonzero(chunk.table[t.LAST_OFFSET, : chunk.rows] == _END).tolist()
+    positions = chunk.table[t.POSITION]
+    return {
+        row: CorruptRecordError(f"offset {_END}, which no log can hold", position=int(positions[row])) for row in rows
+    }
 
 
 def _decoded(chunk: Chunk, decoder: RecordDecoder, errors: dict[int, FormatError], path: str) -> Iterator[BatchRun]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kseg.errors import CorruptRecordError, FormatError
 from kseg.format.batch import torn_error
+from kseg.index.offset import MAX_RELATIVE_OFFSET
 from kseg.log.damage import Damage
 from kseg.log.holes import HoledFile
 from kseg.log.order import Offsets, find_in_order, is_rising
@@ -16,8 +17,8 @@ from kseg.log.sound import Resync, check_cut, claimed_offsets, frame
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, Chunk, ReadOptions, batch_offsets
 from kseg.native import table as t
 from kseg.storage import RandomFile, RateLimiter
+from kseg.types import MAX_OFFSET
 
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 LOOK_BACK_BYTES = 1 << 20
 NEIGHBOURS = 2  # batches before and behind a walk that are asked which of its offsets are right
 
@@ -149,7 +150,7 @@ class SoundWalker:
         firsts, lasts = batch_offsets(chunk)
         table = chunk.table
         self._sound_end = int(table[t.POSITION, chunk.rows - 1] + table[t.SIZE, chunk.rows - 1])
-        possible = (lasts - self._base_offset <= MAX_RELATIVE_OFFSET) & (lasts >= 0)
+        possible = (lasts - self._base_offset <= MAX_RELATIVE_OFFSET) & (lasts >= 0) & (lasts < MAX_OFFSET)
         if self._is_beyond(firsts, lasts):
             possible[-1] = False
         before, self._before = self._before, []

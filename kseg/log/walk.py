@@ -23,6 +23,7 @@ from kseg.native.header_reads import pread_address
 from kseg.native.headers import fill_checked, fill_headers, find_disorder, scan_checksums
 from kseg.native.memory import pooled
 from kseg.storage import LocalFile, RandomFile, RateLimiter
+from kseg.types import MAX_OFFSET
 
 FIRST_CHUNK_BYTES = 128 << 10
 CHUNK_BYTES = 4 << 20
@@ -296,12 +297,15 @@ def order_error(chunk: Chunk, row: int, before: int, base_offset: int, path: str
     first, last = int(chunk.table[t.BASE_OFFSET, row]), int(chunk.table[t.LAST_OFFSET, row])
     if first < 0 and chunk.table[t.MAGIC, row] < 2:
         first = last
+    what, hint = f"do not follow {before} in the segment of base {base_offset}", "'kseg verify' shows what is sound"
+    if last == MAX_OFFSET:
+        what = "reach the last number that an offset can have, behind which no log goes on"
     return CorruptRecordError(
-        f"offsets {first} to {last} do not follow {before} in the segment of base {base_offset}",
+        f"offsets {first} to {last} {what}",
         path=path,
         position=int(chunk.table[t.POSITION, row]),
         offset=first,
-        hint="'kseg verify' shows what is sound",
+        hint=hint,
     )
 
 

@@ -51,6 +51,8 @@ BAD_MAGIC: Final = -2
 SHORT_BATCH: Final = -3  # shorter than its own header
 BAD_CHECKSUM: Final = -5
 
+MAX_OFFSET: Final = 2**63 - 1  # no batch may end there: nothing could follow, and no range could end behind it
+
 ABORT: Final = 0
 COMMIT: Final = 1
 
@@ -233,7 +235,7 @@ def scan_checksums(data: Any, file_position: int, table: Any, first_row: int, ro
 
 @kernel
 def find_disorder(table: Any, rows: int, base_offset: int, last_offset: int) -> tuple[int, int]:
-    """Find the first row whose offsets do not rise, or do not fit the segment; return it and the offset before it.
+    """Find the first row whose offsets do not rise, or fit no segment or not this; return it and the offset before it.
 
     Where all are in order, that is -1 and the last offset.
     """
@@ -243,7 +245,7 @@ def find_disorder(table: Any, rows: int, base_offset: int, last_offset: int) -> 
         first = int(table[BASE_OFFSET, row])
         if first < 0 and table[MAGIC, row] < 2:  # a wrapper, of which only the last offset is known yet
             first = last
-        if last < 0 or first <= before or last < first or last - base_offset > 0x7FFFFFFF:
+        if last < 0 or first <= before or last < first or last - base_offset > 0x7FFFFFFF or last == MAX_OFFSET:
             return row, before
         before = last
     return -1, before

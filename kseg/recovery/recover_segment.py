@@ -18,7 +18,7 @@ from kseg.native import table as t
 from kseg.progress import SILENT, Progress
 from kseg.recovery.parallel import walk_checked
 from kseg.recovery.producers import ProducerSnapshots
-from kseg.recovery.segments import LoadedSegment, walk_chunks
+from kseg.recovery.segments import LoadedSegment, check_last_offset, walk_chunks
 
 
 class OffsetOverflowError(Exception):
@@ -79,6 +79,7 @@ def recover_segment(
 
     def take(table: t.Table, rows: int) -> None:
         nonlocal is_marked
+        check_last_offset(table, rows, segment.path)
         is_marked = is_marked or has_markers(table, rows)
         cache.assign(table, rows)
         producers.add_recovered(table, rows, segment.path)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kseg.errors import CorruptRecordError, FormatError, LogError
 from kseg.index.offset import ENTRY_SIZE
-from kseg.log.names import FileKind, FileState, segment_file_name
+from kseg.log.names import MAX_OFFSET, FileKind, FileState, segment_file_name
 from kseg.log.walk import BatchWalker, Chunk, ReadOptions
 from kseg.native import table as t
 from kseg.native.headers import fill_headers, scan_checksums
@@ -80,6 +80,7 @@ class LoadedSegment:
             return self.base_offset
         last = self.base_offset - 1
         for chunk in self.walk(start):
+            check_last_offset(chunk.table, chunk.rows, self.path)
             last = int(chunk.table[t.LAST_OFFSET, chunk.rows - 1])
         return last + 1
 
@@ -101,6 +102,23 @@ class LoadedSegment:
                     position=error.position,
                     hint="recover with --all to check every segment",
                 ) from error
+
+
+def check_last_offset(table: t.Table, rows: int, path: str) -> None:
+    """Refuse a batch behind which no log goes on; what a broker counts from there is below zero.
+
+    Raises:
+        LogError: There is one.
+    """
+    found = np.flatnonzero(table[t.LAST_OFFSET, :rows] == MAX_OFFSET)
+    if len(found):
+        raise LogError(
+            f"a broker cannot load this log: a batch ends at offset {MAX_OFFSET}, behind which no log goes on",
+            path=path,
+            position=int(table[t.POSITION, found[0]]),
+            offset=MAX_OFFSET,
+            hint="recover with --salvage --all to leave the batch out",
+        )
 
 
 def walk_chunks(file: FolderFile, *, start: int = 0, end: int | None = None, check: bool) -> Iterator[Chunk]:

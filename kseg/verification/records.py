@@ -63,7 +63,8 @@ class RecordCheck:
     def _lost_the_latest(self, chunk: Chunk, row: int) -> bool:
         """Whether a batch lost records, the latest one perhaps: an erasure leaves it its greatest timestamp."""
         table = chunk.table
-        if table[t.MAGIC, row] < 2 or table[t.COUNT, row] > table[t.LAST_OFFSET, row] - table[t.BASE_OFFSET, row]:
+        magic, count, last, first = table[[t.MAGIC, t.COUNT, t.LAST_OFFSET, t.BASE_OFFSET], row].tolist()
+        if magic < 2 or count > last - first:
             return False
         skip = np.zeros(chunk.rows, np.bool_)
         parts = self._decoder.decode(chunk.data, chunk.file_position, table, range(row, row + 1), skip, *_ALL)

@@ -22,7 +22,7 @@ from kseg.native import verify as native
 from kseg.native.header_reads import pread_address, read_checked
 from kseg.native.headers import scan_checksums
 from kseg.storage import Entry, LocalFile, RandomFile, Store
-from kseg.types import NO_TIMESTAMP
+from kseg.types import MAX_OFFSET, NO_TIMESTAMP
 from kseg.verification.findings import MOST_OF_A_KIND, Finding, Findings
 from kseg.verification.indexes import IndexCheck
 from kseg.verification.producers import Piece, PieceBuilder
@@ -128,7 +128,7 @@ class _Walk:
         self.state = np.zeros(native.WALK_FIELDS, np.int64)
         self.state[native.WALK_BASE] = task.base_offset
         self.state[native.WALK_NEXT_BASE] = NO_NEXT if task.next_base is None else task.next_base
-        self.state[native.WALK_LIMIT] = min(task.base_offset + native.MAX_RELATIVE, NO_NEXT)
+        self.state[native.WALK_LIMIT] = min(task.base_offset + native.MAX_RELATIVE, MAX_OFFSET - 1)
         self.state[native.WALK_LAST] = task.base_offset - 1
         self.state[native.WALK_EPOCH] = -1
         # where a batch with a wrong checksum starts that ends where the walk stands: its length may lie
