@@ -17,6 +17,7 @@ from kseg.errors import CorruptRecordError, FormatError, UnreadableError, Unsupp
 from kseg.format.arrow import MAX_BATCH_BYTES
 from kseg.format.batch import checksum_error, torn_error, walk_error
 from kseg.format.file_span import FileSpan
+from kseg.index.offset import MAX_RELATIVE_OFFSET
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.native.header_reads import pread_address
@@ -300,6 +301,9 @@ def order_error(chunk: Chunk, row: int, before: int, base_offset: int, path: str
     what, hint = f"do not follow {before} in the segment of base {base_offset}", "'kseg verify' shows what is sound"
     if last == MAX_OFFSET:
         what = "reach the last number that an offset can have, behind which no log goes on"
+    elif last - base_offset > MAX_RELATIVE_OFFSET and before < first <= last:
+        what = f"are too far from {base_offset}, the base of their segment, for its indexes"
+        hint = "if the offsets are right, run 'kseg recover --all': it splits the segment, as a broker that recovers it"
     return CorruptRecordError(
         f"offsets {first} to {last} {what}",
         path=path,

@@ -136,3 +136,31 @@ def test_offsets_near_the_edges_end_in_records_or_errors_of_kseg(tmp_path, seed)
     if rng.random() < 0.3 and base < LAST - 3:
         (path / f"{min(base + rng.choice([1, 3, 2**31]), LAST):020d}.log").write_bytes(rng.choice([b"", batches[-1]]))
     use(path, tmp_path / "spare")
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_offsets_too_far_for_a_segment_are_told_with_what_mends_them(oracle, tmp_path, is_clean, is_last):
+    """A cleaner before Kafka 2.0 made such segments; the hint was to look at what is sound, which mends nothing."""
+    far = 2**31
+    path = write(tmp_path, 0, batch_at(0), batch_at(5), batch_at(far), batch_at(far + 3))
+    if not is_last:
+        (path / f"{far + 9:020d}.log").write_bytes(batch_at(far + 9))
+    if is_clean:
+        (path.parent / ".kafka_cleanshutdown").write_bytes(b"")
+    kafkas = shutil.copytree(path.parent, tmp_path / "kafkas") / path.name
+    offsets = [0, 5, far, far + 3] + ([] if is_last else [far + 9])
+    uses_of_it = [lambda: list(kseg.open_log(path).read())]
+    if is_last:  # an appender looks at no other segment
+        uses_of_it.append(lambda: kseg.append_to(path).close())
+    for use_it in uses_of_it:
+        with pytest.raises(CorruptRecordError, match="too far from 0, the base") as caught:
+            use_it()
+        assert "run 'kseg recover --all'" in (caught.value.hint or "")
+        assert (caught.value.path, caught.value.offset) == (str(path / f"{0:020d}.log"), far)
+    recover(path, all=True)
+    log = kseg.open_log(path)
+    assert [offset for batch in log.read() for offset in batch.column("offset").to_pylist()] == offsets
+    loaded = oracle.load(kafkas, clean=False)
+    assert [[segment.base_offset, segment.size] for segment in log.segments] == loaded["segments"]
+    kseg.append_to(path).close()
