@@ -19,6 +19,7 @@ from kseg.index.txn import AbortedTxn
 from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
+from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import has_segments, live_files, snapshot_offsets
 from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir
@@ -211,20 +212,26 @@ class Log:
         return self._producer_state.open_transactions()
 
     def leader_epochs(self) -> list[EpochStart]:
-        """Leader epochs and where they begin; from the batches where the checkpoint is missing or broken."""
+        """Leader epochs and where they begin, as a broker knows them that starts here.
+
+        None of them begins before the log start, or has no offset below the log end. They come from the batches where
+        the checkpoint is missing or broken.
+        """
+        start = self.checkpoints.get(CheckpointKind.LOG_START, self._tp) or 0
+        return list(self._heard_epochs().truncate_from_end(self.end_offset).truncate_from_start(start).entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The last leader epoch that the log has heard of, -1 where there is none: its leader may not have written."""
+        latest = self._heard_epochs().latest
+        return -1 if latest is None else latest.epoch
+
+    def _heard_epochs(self) -> LeaderEpochs:
         try:
             epochs = read_leader_epochs(self.store, self.directory)
         except IndexFileError:
             epochs = None
-        return list((self.relisting(self._epochs_of_batches) if epochs is None else epochs).entries)
-
-    def _epochs_of_batches(self) -> LeaderEpochs:
-        epochs = LeaderEpochs()
-        for segment in self.segments:
-            with segment.open() as file:
-                for chunk in segment.walk(file, end=segment.sound_size if segment.is_last else None):
-                    epochs = epochs.assign_batches(chunk.table, chunk.rows)
-        return epochs
+        return self.relisting(lambda: epochs_of_batches(self.segments)) if epochs is None else epochs
 
     def aborted_transactions(self, start: int, end: int, *, rebuilt_from: int | None = None) -> list[AbortedTxn]:
         """Aborted transactions that touch `[start, end)`, by marker.

@@ -235,8 +235,4 @@ def _best(replicas: Sequence[Log]) -> Log:
     if len(replicas) == 1:
         return replicas[0]
 
-    def knows(log: Log) -> tuple[int, int]:
-        epochs = log.leader_epochs()
-        return epochs[-1].epoch if epochs else -1, log.end_offset
-
-    return max(replicas, key=knows)  # of equals the first
+    return max(replicas, key=lambda log: (log.latest_epoch, log.end_offset))  # of equals the first

@@ -18,6 +18,7 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import CheckpointKind, read_checkpoints, read_leader_epochs, write_leader_epochs
 from kseg.log.config import LogConfig
+from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
@@ -92,7 +93,7 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     last = segments[-1]
     producers = replay_producers(segments, snapshots, upto=last.base_offset)
     producers.take_aborted()
-    epochs = _epochs_before(segments, stored)
+    epochs = epochs_of_batches(segments[:-1]) if stored is None else stored
     tail = scan_tail(last, config.index_interval_bytes, producers, epochs)
     aborted = producers.take_aborted()
     start = max(log_start, segments[0].base_offset)
@@ -162,18 +163,6 @@ def _stored_epochs(directory: Path) -> LeaderEpochs | None:
     except IndexFileError as error:
         logger.warning("%s; it is rebuilt from the batches", error)
         return None
-
-
-def _epochs_before(segments: list[Segment], stored: LeaderEpochs | None) -> LeaderEpochs:
-    """The epochs up to the last segment; from the batches where no checkpoint is there."""
-    if stored is not None:
-        return stored
-    epochs = LeaderEpochs()
-    for segment in segments[:-1]:
-        with segment.open() as file:
-            for chunk in segment.walk(file):
-                epochs = epochs.assign_batches(chunk.table, chunk.rows)
-    return epochs
 
 
 def _load_producers(

@@ -75,7 +75,7 @@ def listed_start(log: Log) -> int | None:
 
 def leading(replicas: Sequence[Log]) -> Log:
     """The replica whose word counts: that of the newest leader epoch, then the longest."""
-    return max(replicas, key=lambda log: ([e.epoch for e in log.leader_epochs()][-1:], log.end_offset))
+    return max(replicas, key=lambda log: (log.latest_epoch, log.end_offset))
 
 
 def described_segments(tier: Tier, partition: TierPartition, log: Log) -> tuple[SegmentRecord, ...]:

@@ -89,6 +89,7 @@ def test_producers_below_the_log_start_are_those_of_a_broker_that_starts(oracle,
         assert (log.start_offset, log.end_offset) == (expected["logStart"], expected["logEnd"]), what
         assert told(log.producers()) == expected["producers"], what
         assert log.last_stable_offset == expected["lastStable"], what
+        assert [list(entry) for entry in log.leader_epochs()] == expected["epochs"], what
 
         appended = case.copy("appended")
         with kseg.append_to(appended, config=CONFIG, clock=lambda: NOW_MS / 1000) as writer:
@@ -100,3 +101,20 @@ def test_producers_below_the_log_start_are_those_of_a_broker_that_starts(oracle,
         recover(recovered, config=CONFIG, now_ms=NOW_MS)
         newest = recovered / f"{expected['logEnd']:020d}.snapshot"
         assert told(parse_snapshot(newest.read_bytes()) if newest.exists() else ()) == expected["producers"], what
+
+
+@pytest.mark.parametrize("stored", [[(0, 0)], [(0, 0), (3, 40)], [(1, 50)], [(0, 0), (2, 50), (7, 80)], [(5, 90)], []])
+@pytest.mark.parametrize("log_start", [0, 50, 60])
+def test_leader_epochs_are_those_of_a_broker_that_has_loaded_the_log(oracle, tmp_path, stored, log_start):
+    """The checkpoint was given as it is: epochs from before the log start, and one of a leader that wrote nothing."""
+    path = tmp_path / "log" / "t-0"
+    with kseg.create_log(path, clock=lambda: NOW_MS / 1000) as writer:
+        for _ in range(80):
+            writer.append(pa.table({"value": [b"v"]}))
+    lines = [f"{epoch} {start}\n" for epoch, start in stored]
+    (path / "leader-epoch-checkpoint").write_text(f"0\n{len(lines)}\n" + "".join(lines))
+    (path.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start}\n")
+    log = kseg.open_log(path)
+    loaded = oracle.load(shutil.copytree(path, tmp_path / "kafkas" / "t-0"), logStart=log_start, clean=True)
+    assert [list(entry) for entry in log.leader_epochs()] == loaded["epochs"]
+    assert log.latest_epoch == max((epoch for epoch, _ in stored), default=-1)
