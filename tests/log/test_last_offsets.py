@@ -27,8 +27,9 @@ def batch_at(offset, count=1, **fields):
     return offset.to_bytes(8, "big", signed=True) + data[8:]  # which no checksum covers
 
 
-def message_at(offset, magic=1, codec=0):
-    data = legacy.encode_set([Record(0, 1_700_000_000_000 if magic else -1, b"k", b"v")], magic, codec)
+def message_at(offset, magic=1, codec=0, count=1):
+    time = 1_700_000_000_000 if magic else -1
+    data = legacy.encode_set([Record(index, time, b"k", b"v") for index in range(count)], magic, codec)
     return offset.to_bytes(8, "big", signed=True) + data[8:]
 
 
@@ -164,3 +165,18 @@ def test_offsets_too_far_for_a_segment_are_told_with_what_mends_them(oracle, tmp
     loaded = oracle.load(kafkas, clean=False)
     assert [[segment.base_offset, segment.size] for segment in log.segments] == loaded["segments"]
     kseg.append_to(path).close()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_behind_the_offset_of_their_wrapper_are_told_by_verify(oracle, tmp_path, magic):
+    """Kafka's classes take them too; what a reader gets is in docs/limits.md."""
+    path = write(tmp_path, 0, message_at(0, magic, 1, count=3), batch_at(1, 5))
+    assert [record[0] for record in oracle.dump(path)[0]["records"]] == [0, 1, 2]
+    assert [offset for batch in kseg.open_log(path).read() for offset in batch.column("offset").to_pylist()] == [
+        *range(3),
+        *range(1, 6),
+    ]
+    report = kseg.verify(path, deep=True, workers=1)
+    assert [(finding.code, finding.position) for finding in report.findings if finding.severity == "damage"] == [
+        ("KS122", 0)
+    ]
