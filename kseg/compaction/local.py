@@ -21,6 +21,7 @@ from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import DroppedOffsets, DroppedWriter, Resolver, SpillFiles, open_at_once, shared_offsets
+from kseg.compaction.strategy import MARGIN
 from kseg.compaction.turns import Turns
 from kseg.log.segment import Segment
 from kseg.log.visibility import AbortedRanges
@@ -78,12 +79,14 @@ class LocalPasses:
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)
         if self._round.keys.is_swept and not self._round.lingering and GROWN * keys.size < budget:
-            parts = self._sweep(scanner, keys, first, budget)
+            parts, is_all_aside = self._sweep(scanner, keys, first, budget)
         else:
-            parts = self._scan(scanner, first)
+            parts, is_all_aside = self._scan(scanner, first), False
         self.key_count = keys.keys
         if not scanner.in_order:
             self._aside.clear()  # of records that share an offset, bits tell nothing
+        elif is_all_aside:
+            return keys.latest_of, parts  # which nobody will ask
         end = max(scanner.last_offset + 1, first)
         held = keys.size + sum(part.nbytes for done in self._aside.values() for part in done.data)
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - held):
@@ -123,8 +126,8 @@ class LocalPasses:
                     round_.progress.advance(piece.size)
         return parts
 
-    def _sweep(self, scanner: KeyScanner, keys: KeyMap, first: int, budget: int) -> list[TransactionRows]:
-        """Pass 1, and as much of pass 2 as there is memory for beside the map, which may grow."""
+    def _sweep(self, scanner: KeyScanner, keys: KeyMap, first: int, budget: int) -> tuple[list[TransactionRows], bool]:
+        """Pass 1, and as much of pass 2 as there is memory for beside the map, which may grow; tell whether all is."""
         round_ = self._round
         sample = round_.keys.estimate
         self._piece_bytes = min(self._piece_bytes, sweep.piece_bytes(sample.growth, sample.record_bytes))
@@ -136,6 +139,7 @@ class LocalPasses:
             first,
             round_.rules([]),
             room=lambda: max(budget - GROWN * keys.size, 0),
+            expected=MARGIN * sample.keys * sample.record_bytes,
             decoder=self._means.decoder,
         )
         parts = []
@@ -147,7 +151,7 @@ class LocalPasses:
                 parts.append(part)
                 round_.progress.advance(piece.size)
         self._aside = swept.aside
-        return parts[::-1]
+        return parts[::-1], len(self._aside) == len(pieces)
 
     def _stream(
         self, work: Callable[[Task], Result], tasks: Sequence[Task], stop: Callable[[], None] | None = None
@@ -165,7 +169,7 @@ class LocalPasses:
             done = self._aside.pop(piece, None)
             if done is not None:
                 for data, table in zip(done.data, done.tables, strict=True):
-                    turns.put(number, data, table)
+                    turns.put(number, data, table, stays=True)
                 turns.end(number)
                 return Rewritten(counts=done.counts, bytes_read=done.bytes_read)
             if not hasattr(local, "rewriter"):

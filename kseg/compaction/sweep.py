@@ -3,9 +3,10 @@
 The keys of all that lies behind a piece are known when it is read, so it is known which of its records stay. What is
 left of it is written in memory there and then, and put aside until its turn comes in pass 2.
 
-There is only so much memory: `room` bytes for all, and for a piece no more than those before it left of their shares.
-The last pieces of a log, of which most is left, get none of it then, and the first ones, of which little is, all that
-they need. A piece that gets none, or is not usual, is read again in pass 2.
+There is only so much memory: `room` bytes for all. Where more is expected to be left of the log, or turns out to be, a
+piece gets no more than those before it left of their shares: the last pieces of a log, of which most is left, get none
+of it then, and the first ones, of which little is, all that they need. A piece that gets none, or is not usual, is read
+again in pass 2.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Sweep:
         pieces: In the order of the log.
         first_offset: Records before it are looked up by their keys, once all keys are known.
         room: Tells how many bytes may be put aside by now.
+        expected: About how many bytes will be left of all pieces.
         decoder: Gives the one of the thread that asks.
 
     Attributes:
@@ -92,6 +94,7 @@ class Sweep:
         first_offset: int,
         rules: Rules,
         room: Callable[[], int],
+        expected: float,
         decoder: Callable[[], RunDecoder],
     ) -> None:
         self._scanner = scanner
@@ -100,6 +103,7 @@ class Sweep:
         self._first_offset = first_offset
         self._rules = rules
         self._room = room
+        self._expected = expected
         self._decoder = decoder
         self._shares = np.cumsum([piece.size for piece in self._pieces]) / max(sum(p.size for p in pieces), 1)
         self._local = threading.local()
@@ -181,7 +185,7 @@ class Sweep:
         """Put aside what is left of a piece, if there is room for it."""
         size = int(piece.size * int(np.bitwise_count(kept.bits).sum()) / max(records, 1))
         with self._changed:
-            if self._used + size > self._room() * self._shares[number]:
+            if self._used + size > self._limit(number, size):
                 return
             self._used += size
         local = self._local
@@ -197,13 +201,27 @@ class Sweep:
             self._used += _held_bytes(done) - size
             self.aside[piece] = done
 
+    def _limit(self, number: int, size: int) -> float:
+        """How many bytes may lie aside with those of a piece."""
+        room = self._room()
+        if self._used + size <= room and self._expected <= room:
+            return room
+        if self._expected <= room:  # there is more than was expected: each piece has its share from now on
+            self._expected = np.inf
+            self._give_up(room * self._shares[number])
+        return float(room * self._shares[number])
+
     def _shrink(self) -> None:
-        """Give up what there is no room for as the map grows: the last pieces of the log first, as slabs are filled."""
+        """Give up what there is no room for as the map grows."""
         with self._changed:
-            for piece in list(self.aside):
-                if self._used <= self._room():
-                    return
-                self._used -= _held_bytes(self.aside.pop(piece))
+            self._give_up(self._room())
+
+    def _give_up(self, most: float) -> None:
+        """Have no more than so many bytes aside: the last pieces of the log go first, as slabs are filled."""
+        for piece in list(self.aside):
+            if self._used <= most:
+                return
+            self._used -= _held_bytes(self.aside.pop(piece))
 
 
 def _held_bytes(done: Rewritten) -> int:

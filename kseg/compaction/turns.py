@@ -1,7 +1,7 @@
 """Threads that work on pieces side by side write into one segment, in the order of the pieces.
 
 Who works on the piece whose turn it is writes what it has, straight from its own memory. What others have by then is
-copied, and waits; it is written as soon as its turn comes, by whoever ended the turn before.
+copied, unless it stays as it is, and waits; it is written as soon as its turn comes, by whoever ended the turn before.
 """
 
 from __future__ import annotations
@@ -9,10 +9,24 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterable
+from dataclasses import dataclass
 
 from kseg.compaction.rewrite import Append, Rewritten
 from kseg.native import table as t
 from kseg.native.memory import pooled
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Batches that wait; `room` is where they were copied to, None where they were not."""
+
+    data: t.Bytes
+    table: t.Table
+    room: t.Bytes | None
+
+    @property
+    def size(self) -> int:
+        return self.data.nbytes + self.table.nbytes
 
 
 class Turns:
@@ -34,7 +48,7 @@ class Turns:
         self._writing = threading.Lock()
         self._turn = 0
         self._ended: set[int] = set()
-        self._waiting: defaultdict[int, list[tuple[t.Bytes, int, t.Table]]] = defaultdict(list)
+        self._waiting: defaultdict[int, list[_Part]] = defaultdict(list)
         self._rooms: list[t.Bytes] = []  # of what has waited, for what will: pages that were used cost nothing
         self._is_busy = True  # somebody writes, or nobody can yet
 
@@ -48,23 +62,27 @@ class Turns:
             with self._writing:
                 self._append = None
 
-    def put(self, number: int, data: t.Bytes, table: t.Table) -> None:
-        """Take batches of a piece that lie back to back in `data`, which may change afterwards."""
+    def put(self, number: int, data: t.Bytes, table: t.Table, *, stays: bool = False) -> None:
+        """Take batches of a piece that lie back to back in `data`, which may change afterwards unless it `stays`."""
         if self._takes_turn(number, data.nbytes + table.nbytes):
             self._write(data, table)
             self._write_waiting()
             return
         if self._is_stopped:
             return
+        part = _Part(data, table, None) if stays else self._copied(data, table)
+        with self._lock:
+            self._waiting[number].append(part)
+        if self._may_write(number):  # its turn came meanwhile
+            self._write_waiting()
+
+    def _copied(self, data: t.Bytes, table: t.Table) -> _Part:
         with self._lock:
             room = self._rooms.pop() if self._rooms else pooled(0)
         if room.size < data.size:
             room = pooled(data.size + data.size // 4)
         room[: data.size] = data
-        with self._lock:
-            self._waiting[number].append((room, data.size, table))
-        if self._may_write(number):  # its turn came meanwhile
-            self._write_waiting()
+        return _Part(room[: data.size], table, room)
 
     def end(self, number: int) -> None:
         """A piece is over."""
@@ -108,11 +126,11 @@ class Turns:
                         self._lock.notify_all()
                         return
                     self._turn += 1
-            for room, size, table in parts:
-                self._write(room[:size], table)
+            for part in parts:
+                self._write(part.data, part.table)
             with self._lock:
-                self._waiting_bytes -= sum(size + table.nbytes for _, size, table in parts)
-                self._rooms += [room for room, _, _ in parts]
+                self._waiting_bytes -= sum(part.size for part in parts)
+                self._rooms += [part.room for part in parts if part.room is not None]
                 self._lock.notify_all()
 
     def _write(self, data: t.Bytes, table: t.Table) -> None:

@@ -189,7 +189,7 @@ def test_more_keys_than_were_foreseen_end_a_sweep_but_not_the_round(tmp_path, pu
     path = compressed_log(tmp_path / "data", keys=150)
     again = shutil.copytree(path.parent, tmp_path / "again") / path.name
     monkeypatch.setattr(keymap, "MIN_SLOTS", 64)
-    monkeypatch.setattr(strategy, "sample_keys", lambda _: strategy.Sample(200, 1, is_plain=False))
+    monkeypatch.setattr(strategy, "sample_keys", lambda *_: strategy.Sample(200, 1, is_plain=False))
     swept, twice = both_ways(path, monkeypatch, workers=threads)
     assert swept == twice
     assert swept["keys"] > 64
@@ -215,7 +215,8 @@ def test_records_that_share_an_offset_are_told_apart_by_their_keys(tmp_path, put
         assert swept == twice
 
 
-def test_where_little_may_be_put_aside_the_pieces_with_least_left_have_the_room(tmp_path, monkeypatch):
+@pytest.mark.parametrize("told_keys", [1, None, 10**9], ids=["few keys expected", "by the sample", "many expected"])
+def test_where_little_may_be_put_aside_the_pieces_with_least_left_have_the_room(tmp_path, monkeypatch, told_keys):
     """Of the last pieces of this log everything is left, of the first ones next to nothing."""
     path = tmp_path / "data" / "orders-0"
     rng = np.random.default_rng(5)
@@ -227,27 +228,34 @@ def test_where_little_may_be_put_aside_the_pieces_with_least_left_have_the_room(
         writer.roll()
         writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
     size = sum(file.stat().st_size for file in path.glob("*.log"))
-    left = {}
+    left, sweeps = {}, []
 
     class Narrow(sweep.Sweep):
-        def __init__(self, *args, room, **options):
-            super().__init__(*args, room=lambda: size // 8, **options)
+        def __init__(self, *args, room, expected, **options):
+            wanted = expected if told_keys is None else float(told_keys)
+            super().__init__(*args, room=lambda: size // 8, expected=wanted, **options)
+            sweeps.append(self)
 
         def __call__(self, number):
             rows = super().__call__(number)
-            left[self._pieces[number].start] = sum(data.nbytes for done in self.aside.values() for data in done.data)
-            aside[self._pieces[number].start] = self._pieces[number] in self.aside
+            with self._changed:
+                held = list(self.aside.values())
+            left[self._pieces[number].start] = sum(data.nbytes for done in held for data in done.data)
             return rows
 
-    aside = {}
+        def stop(self):
+            super().stop()
+            self.put_aside = [piece in self.aside for piece in self._pieces[::-1]]
+
     monkeypatch.setattr(sweep, "Sweep", Narrow)
     monkeypatch.setattr(sweep, "MOST_PIECE_BYTES", 64 << 10)
     swept, twice = both_ways(path, monkeypatch, workers=2)
     assert swept == twice
     assert max(left.values()) <= size // 8
-    starts = sorted(aside)
-    assert all(aside[start] for start in starts[: len(starts) // 2])
-    assert not any(aside[start] for start in starts[-3:])
+    (aside,) = (one.put_aside for one in sweeps)
+    assert all(aside[: len(aside) // 2])
+    in_the_making = 0 if told_keys == 10**9 else 1  # by the other thread, when it turned out that there is more
+    assert sum(aside[-6:]) <= in_the_making
 
 
 def test_who_waits_for_a_piece_that_is_never_begun_is_let_go(tmp_path):
@@ -255,7 +263,7 @@ def test_who_waits_for_a_piece_that_is_never_begun_is_let_go(tmp_path):
     keys = KeyMap(1 << 15, np.zeros(2, np.uint64))
     scanner = local.KeyScanner(local.AbortedRanges.of([]), 0, keys, keys.hash_key)
     pieces = local.cut_pieces(kseg.open_log(path).segments[:-1], 0, 600)
-    swept = sweep.Sweep(scanner, keys, pieces, 0, None, lambda: 0, local.Means().decoder)
+    swept = sweep.Sweep(scanner, keys, pieces, 0, None, lambda: 0, 0.0, local.Means().decoder)
     waiting = threading.Thread(target=swept, args=(3,), daemon=True)
     waiting.start()
     waiting.join(0.2)
@@ -278,7 +286,7 @@ def test_what_lies_aside_makes_room_for_a_map_that_grows(tmp_path, monkeypatch):
         writer.roll()
         writer.append(pa.table({"key": [b"end"], "value": [b"end"]}))
     monkeypatch.setattr(keymap, "MIN_SLOTS", 64)
-    monkeypatch.setattr(strategy, "sample_keys", lambda _: strategy.Sample(100_000, 5, is_plain=False))
+    monkeypatch.setattr(strategy, "sample_keys", lambda *_: strategy.Sample(100_000, 5, is_plain=False))
     monkeypatch.setattr(sweep, "MOST_PIECE_BYTES", 32 << 10)
     budget, most, sweeps = 6 << 20, [], []
 
@@ -316,7 +324,7 @@ def test_a_sweep_whose_map_was_too_small_holds_nothing(tmp_path, monkeypatch, pu
 
     monkeypatch.setattr(sweep, "Sweep", Watched)
     monkeypatch.setattr(keymap, "MIN_SLOTS", 64)
-    monkeypatch.setattr(strategy, "sample_keys", lambda _: strategy.Sample(200, 1, is_plain=False))
+    monkeypatch.setattr(strategy, "sample_keys", lambda *_: strategy.Sample(200, 1, is_plain=False))
     monkeypatch.setattr(KeyMap, "_grow", grow)
     gc.disable()
     try:
