@@ -154,11 +154,7 @@ class RecordDecoder:
         row, status = rows.start, records.PIECE_FULL
         while status == records.PIECE_FULL:
             columns = RowBuffers(self._kinds, min(count, MAX_ROWS), key=key_room, value=room)
-            before = state.copy()
             stop, status = columns.fill(payloads, row, rows.stop, start, end, state)
-            if status < 0:  # once more, without the damaged batch: its records are in the buffers already
-                state[:] = before
-                columns.fill(payloads, row, stop, start, end, state)
             if state[FILLED]:
                 self._key_bytes = float(state[records.KEY_BYTES] / state[FILLED])
                 key_room = self._key_room(min(count, MAX_ROWS), room)

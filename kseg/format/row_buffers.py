@@ -107,13 +107,12 @@ class RowBuffers:
         end: int,
         cursor: NDArray[np.int64],
         state: NDArray[np.int64],
-        saved: NDArray[np.int64],
     ) -> int:
         """Read on in a file; `source` is what `straight.read_rows` takes first: function, descriptor, end, most."""
         return straight.read_rows(
             *source, payloads.data, payloads.table, payloads.skip, *aborted, base_offset, payloads.arena, limit,
             functions, payloads.starts, payloads.ends, start, end, self._bytes, self._layout.numbers,
-            self._places(payloads), payloads.kept, cursor, state, saved,
+            self._places(payloads), payloads.kept, cursor, state,
         )  # fmt: skip
 
     def _places(self, payloads: Payloads) -> NDArray[np.int64]:

@@ -92,7 +92,7 @@ class StraightReader:
             FormatError: The records of a batch are broken, which everything before it was given of.
         """
         payloads = self._payloads = self._payloads or _new_payloads(self._limit)
-        cursor, (state, saved) = span.new_cursor(straight.CURSOR), np.zeros((2, STATE), np.int64)
+        cursor, state = span.new_cursor(straight.CURSOR), np.zeros(STATE, np.int64)
         columns: RowBuffers | None = None
         status, is_stuck = steps.FULL, False
         while status in _GOES_ON and not (self._has_headers and state[NEXT_RECORD] == 0):
@@ -101,7 +101,7 @@ class StraightReader:
                 state[:NEXT_RECORD] = 0
             status = columns.read(
                 (self._pread, span.descriptor, span.end, CALL_BYTES), payloads, aborted, base_offset, self._limit,
-                self._functions.addresses, start, end, cursor, state, saved,
+                self._functions.addresses, start, end, cursor, state,
             )  # fmt: skip
             if status == straight.PAUSED:
                 continue

@@ -27,7 +27,7 @@ from kseg.native.headers import (
     fill_legacy_row,
     fill_v2_row,
 )
-from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8
+from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes
 from kseg.native.table import (
     BASE_OFFSET,
     HEADER_SIZE,
@@ -86,11 +86,8 @@ def pread_address() -> int:
 @inlined
 def move_to_front(buffer: Any, start: int, size: int) -> None:
     """Move `buffer[start:start + size]` to the buffer's start."""
-    if size <= start:
-        copy_bytes(buffer, 0, buffer, start, size)
-    elif start > 0:
-        for i in range(size):  # the ranges overlap, and the target is in front
-            buffer[i] = buffer[start + i]
+    if start > 0:
+        move_bytes(buffer, 0, buffer, start, size)
 
 
 @kernel

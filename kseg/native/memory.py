@@ -177,6 +177,20 @@ if JIT_ENABLED:
         return types.void(target, types.int64, source, types.int64, types.int64), codegen
 
     @intrinsic
+    def move_bytes(
+        typing: Any, target: Any, target_position: Any, source: Any, source_position: Any, count: Any
+    ) -> Any:
+        """memmove: the two ranges may overlap."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            destination = _address(context, builder, signature.args[0], args[0], args[1])
+            origin = _address(context, builder, signature.args[2], args[2], args[3])
+            cgutils.raw_memmove(builder, destination, origin, args[4], 1)
+            return context.get_dummy_value()
+
+        return types.void(target, types.int64, source, types.int64, types.int64), codegen
+
+    @intrinsic
     def move16(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any) -> Any:
         """Copy exactly 16 bytes: one load, one store."""
 
@@ -311,6 +325,11 @@ else:
         target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int, count: int
     ) -> None:
         target[target_position : target_position + count] = source[source_position : source_position + count]
+
+    def move_bytes(
+        target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int, count: int
+    ) -> None:
+        target[target_position : target_position + count] = source[source_position : source_position + count].copy()
 
     def move16(
         target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int

@@ -12,15 +12,18 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.legacy import key_and_value
-from kseg.native.memory import copy_bytes, load_i32, load_i64, load_u8, prefetch_byte, wrap_i64
+from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes, prefetch_byte, wrap_i64
 from kseg.native.plain_records import SLACK, read_plain
 from kseg.native.records import (
     BAD_COUNT,
     BAD_MESSAGE,
     DONE,
+    HEADER_KEY_BYTES,
+    HEADER_VALUE_BYTES,
     HEADERS,
     KEY_BYTES,
     LEFT_OVER,
+    NULL_HEADER_VALUES,
     NULL_KEYS,
     NULL_VALUES,
     PIECE_FULL,
@@ -48,8 +51,10 @@ WITH_HEADERS: Final = TOTALS + 1  # records that have any
 UNFIT_TIMESTAMP: Final = TOTALS + 2  # a timestamp that does not fit the column's unit, else 0
 NEXT_RECORD: Final = TOTALS + 3  # records that are done of the batch that was left in the middle
 NEXT_POSITION: Final = TOTALS + 4  # of its next record, from the payload's start
-STATE: Final = TOTALS + 5
+IN_PLACE: Final = TOTALS + 5  # whether `data` is where the values go, so that they are moved over what was read
+STATE: Final = TOTALS + 6
 
+OUT_OF_PLACE: Final = 2  # headers are wanted, and those of the next record would be overwritten: go on elsewhere
 MIXED_TYPES: Final = -2
 AHEAD: Final = 1024  # bytes; the length of a record, which tells where the next one is, should not be waited for
 
@@ -105,7 +110,7 @@ def _append_binary(source: Any, start: int, length: int, column: Any, row: int, 
         return at, nulls
     offsets[row] = at
     if length >= 0:
-        copy_bytes(content, at, source, start, length)
+        move_bytes(content, at, source, start, length)  # in place they overlap
         return at + length, nulls
     if nulls == 0:
         bitmap[:] = 255
@@ -194,10 +199,11 @@ def _fill_v2(
             return following, place
         offset = wrap_i64(base[0] + offset_delta)
         if span[0] <= offset < span[1]:
-            if not _has_room(out, place, key_length, value_length):
+            is_out_of_place = headers > 0 and state[IN_PLACE] != 0 and out[5].shape[1] > 0
+            if is_out_of_place or not _has_room(out, place, key_length, value_length):
                 state[NEXT_RECORD] = i
                 state[NEXT_POSITION] = at - start
-                return PIECE_FULL, place
+                return OUT_OF_PLACE if is_out_of_place else PIECE_FULL, place
             timestamp = wrap_i64(base[1] + (timestamp_delta & base[2]))
             place = _append(
                 source, offset, timestamp, key_start, key_length, value_start, value_length, shift + first, headers,
@@ -243,6 +249,21 @@ def _fill_legacy(
     return DONE, place
 
 
+@inlined
+def _count_beside(state: Any) -> Any:
+    """What the state tells beside the place."""
+    return (
+        state[HEADERS], state[WITH_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES],
+        state[NULL_HEADER_VALUES], state[UNFIT_TIMESTAMP],
+    )  # fmt: skip
+
+
+@inlined
+def _restore_beside(state: Any, counted: Any) -> None:
+    state[HEADERS], state[WITH_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES] = counted[:4]
+    state[NULL_HEADER_VALUES], state[UNFIT_TIMESTAMP] = counted[4:]
+
+
 @kernel
 def fill_rows(
     data: Any, arena: Any, table: Any, first_row: int, end_row: int, skip: Any, starts: Any, ends: Any,
@@ -257,6 +278,11 @@ def fill_rows(
     Bitmaps are written only where there are nulls. Timestamps are multiplied by `unit`, if they are not above
     `largest`. The state of a first call is zero; a later one appends behind what is there. With PIECE_FULL, the call
     is repeated from the row where it stopped, with fresh outputs, and of the state only NEXT_RECORD and NEXT_POSITION.
+    With a negative status, nothing of the broken batch is in the outputs.
+
+    `data` may be a part of `values` that begins where the next value goes, if it holds no compressed and no legacy
+    batches (IN_PLACE): a value is then never written behind where it was read. With OUT_OF_PLACE, the call is repeated
+    with the rest of `data` in other memory.
     """
     key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
     out = (rows, offsets, timestamps, key, value, places)
@@ -270,7 +296,7 @@ def fill_rows(
         kept[row] = 0
         if skip[row] or table[COUNT, row] == 0:
             continue
-        before = place[0]
+        before, counted = place, _count_beside(state)
         start = starts[row]
         if start >= shift:
             source, moved = arena, shift
@@ -282,7 +308,11 @@ def fill_rows(
             )
         else:
             status, place = _fill_legacy(source, start - moved, table, row, span, scale, out, place, state)
-        kept[row] = place[0] - before
+        if status < 0:
+            place = before
+        if status < 0 or status == OUT_OF_PLACE:
+            _restore_beside(state, counted)
+        kept[row] = place[0] - before[0]
         if status != DONE:
             stopped = row
             break

@@ -62,7 +62,7 @@ def warm_up() -> None:
     )  # fmt: skip
     straight.read_rows(
         0, 0, 0, 0, data, table, flags, numbers, numbers, numbers, 0, data, 0, numbers, numbers, numbers, 0, 0, data,
-        np.zeros(row_block.LAYOUT, np.int64), columns[:2], numbers, np.zeros(straight.CURSOR, np.int64), state, state,
+        np.zeros(row_block.LAYOUT, np.int64), columns[:2], numbers, np.zeros(straight.CURSOR, np.int64), state,
     )  # fmt: skip
     gather.gather_headers(data, data, columns[:2], 0, offsets, data, offsets, data, offsets, data, data)
     gather.fill_offsets(numbers[:0], numbers[:0], flags[:0], 0, 0, numbers)
