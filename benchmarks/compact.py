@@ -36,7 +36,7 @@ SIZE = 1 << 30
 QUICK_SIZE = 64 << 20
 WARM_SIZE = 64 << 20
 WARM_ROUNDS = 4
-ROUNDS = {Codec.NONE: 7, Codec.LZ4: 5, Codec.ZSTD: 3}  # short ones vary more, and cost less
+ROUNDS = {Codec.NONE: 9, Codec.LZ4: 7, Codec.ZSTD: 5}  # short ones vary more, and cost less
 SECOND_CORE = 1.7
 
 

@@ -69,7 +69,7 @@ class Effort:
     @classmethod
     def of(cls, *, quick: bool) -> Effort:
         """Enough for a first look, or for a result that is kept."""
-        return cls(0.8, 3, 7, 0.4) if quick else cls(3.0, 5, 15, 1.0)
+        return cls(0.8, 3, 7, 0.4) if quick else cls(6.0, 12, 24, 1.0)
 
 
 def warm_up(contestant: Contestant, effort: Effort) -> None:
