@@ -27,7 +27,7 @@ from kseg.native.records import PIECE_BYTES
 from kseg.native.rows import FILLED, MIXED_TYPES, NEXT_RECORD, STATE, measure_rows
 
 MAX_BATCH_BYTES = 128 << 20
-ARENA_BYTES = 5 << 20  # more, and memory that was let go has left the CPU's cache; less, and Python's part is seen
+ARENA_BYTES = 4 << 20  # more, and memory that was let go has left the CPU's cache; less, and Python's part is seen
 HEADER_ONLY = frozenset({"topic", "partition", "offset"})
 KEPT_TEMPLATES = 64
 _RECORD_COLUMNS = frozenset({"key", "value", "offset", "timestamp"})
