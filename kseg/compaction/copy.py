@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -56,6 +56,24 @@ def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterato
                 durable.unlink(path, missing_ok=True)
             durable.remove_dir(target)
             raise
+
+
+def check_outputs(logs: Sequence[Log], output: Path) -> None:
+    """Check the places of all copies before the first one is made.
+
+    Raises:
+        OptionError: One cannot be there, or two would be in one place: those of one partition from two brokers.
+    """
+    sources: dict[TopicPartition, str] = {}
+    for log in logs:
+        check_output(log, output)
+        other = sources.setdefault(TopicPartition(log.topic, log.partition), log.directory)
+        if other != log.directory:
+            raise OptionError(
+                f"two partitions would be copied to {output / f'{log.topic}-{log.partition}'}: {other} and "
+                f"{log.directory}",
+                hint="copy one broker's log directories at a time",
+            )
 
 
 def check_output(log: Log, output: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.compaction.config import CleanerConfig, Strategy
-from kseg.compaction.copy import check_output
+from kseg.compaction.copy import check_outputs
 from kseg.compaction.effective import effective_config
 from kseg.compaction.lanes import LANES, Means, run_lanes
 from kseg.compaction.partition import Request, compact_partition
@@ -102,9 +102,7 @@ def compact(
         for log in chosen.logs
     }
     if request.output is not None:
-        for log in chosen.logs:
-            if isinstance(configs[log.directory], CleanerConfig):
-                check_output(log, request.output)
+        check_outputs([log for log in chosen.logs if isinstance(configs[log.directory], CleanerConfig)], request.output)
     with ExitStack() as stack:
         if request.is_local:
             for parent in sorted({str(Path(log.directory).parent) for log in chosen.logs}):

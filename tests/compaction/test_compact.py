@@ -186,6 +186,15 @@ def test_a_copy_that_is_there_already_ended_with_status_1_behind_the_copies_of_o
     assert [path.name for path in (tmp_path / "out").iterdir()] == [orders.name]
 
 
+def test_two_brokers_copies_of_one_partition_went_to_one_place_and_the_second_one_failed(orders, tmp_path):
+    shutil.copytree(orders, tmp_path / "both" / "b1" / orders.name)
+    shutil.copytree(orders, tmp_path / "both" / "b2" / orders.name)
+    flags = ("--topics", "orders", "--cleanup-policy", "compact", "--output", tmp_path / "out")
+    answer = call("compact", tmp_path / "both", *flags)
+    assert (answer.status, "two partitions" in answer.messages) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("below", ["", "copies/of/it"])
 def test_a_copy_inside_of_its_own_log_is_refused(orders, below):
     before = content(orders)
