@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +86,8 @@ def erase(
     began = time.perf_counter()
     if (keys is None) == (predicate is None):
         raise OptionError("give either keys or a predicate")
+    if hash_secret is not None and not hash_secret:
+        raise OptionError("hash_secret is empty", hint="give none for a random one")
     chosen_keys = None if keys is None else as_keys(keys)
     search: Search = KeySearch.of(chosen_keys) if chosen_keys is not None else PredicateSearch(predicate)  # type: ignore[arg-type]
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
@@ -100,7 +102,7 @@ def erase(
         if not dry_run:
             for parent in sorted({str(Path(log.directory).parent) for log in (*logs, *aside)}):
                 stack.enter_context(DirLock(parent))
-        places = run.take_all((*logs, *aside)) if not is_alone else []
+        places = [run.take(log) for log in (*logs, *aside)]
         for bare in bare_directories((*chosen.logs, *aside), chosen) if not is_alone else ():
             run.clear(bare)
         if uri is not None:
@@ -144,14 +146,6 @@ class _Run:
         self.deleted_files: list[str] = []
         self.deleted_quarantine: list[str] = []
 
-    def take_all(self, logs: Sequence[Log]) -> list[PlaceErasure]:
-        """Search all directories, and erase there."""
-        self._work.progress.begin("erase", sum(segment.size for log in logs for segment in log.segments))
-        try:
-            return [self.take(log) for log in logs]
-        finally:
-            self._work.progress.end()
-
     def take(self, log: Log) -> PlaceErasure:
         """Search one directory and, unless it is a dry run, erase there; its own failure does not stop the others."""
         place = PlaceErasure(log.topic, log.partition, log.directory)
@@ -160,7 +154,7 @@ class _Run:
                 given_up = given_up_files(Path(log.directory))
                 if session is not None:
                     finish_interrupted(log, session)
-                counts = self._count(log)
+                counts = self._count(log, "search")
                 place = replace(place, segments_searched=len(counts), records=sum(counts.values()))
                 if session is None:
                     self._delete_leftovers(Path(log.directory), given_up)
@@ -169,7 +163,7 @@ class _Run:
                 self._delete_leftovers(Path(log.directory), given_up)
                 erased = self._erase(log, [base for base, count in counts.items() if count])
                 log.refresh()
-                left = sum(self._count(log).values()) if erased else 0
+                left = sum(self._count(log, "last look").values()) if erased else 0
                 return replace(place, segments=tuple(erased), left=left)
         except LockedError:
             raise
@@ -189,9 +183,11 @@ class _Run:
             log.refresh()
             yield session
 
-    def _count(self, log: Log) -> dict[int, int]:
+    def _count(self, log: Log, phase: str) -> dict[int, int]:
         """Records that are meant, by segment."""
-        return dict(zip((s.base_offset for s in log.segments), self._work.count(log.segments), strict=True))
+        segments = log.segments
+        with self._work.phase(f"{Path(log.directory).name} {phase}", segments):
+            return dict(zip((s.base_offset for s in segments), self._work.count(segments), strict=True))
 
     def _erase(self, log: Log, bases: list[int]) -> list[SegmentErasure]:
         if not bases:
@@ -202,7 +198,7 @@ class _Run:
         doomed = [segment for segment in log.segments if segment.base_offset in bases]
         aborted = listed_aborts(log, doomed)
         chosen = [(segment, keeping, aborted[segment.base_offset]) for segment in doomed]
-        with staging(directory) as folder:
+        with staging(directory) as folder, self._work.phase(f"{directory.name} erase", doomed):
             try:
                 erased = self._work.erase(chosen, folder, directory)
             except BaseException:

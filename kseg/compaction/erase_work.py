@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +48,15 @@ class EraseWork:
     workers: int | None = None
     progress: Progress = SILENT
 
+    @contextmanager
+    def phase(self, name: str, segments: Sequence[Segment]) -> Iterator[None]:
+        """Show how far the work on some segments is, all of which is done within."""
+        self.progress.begin(name, sum(segment.size for segment in segments))
+        try:
+            yield
+        finally:
+            self.progress.end()
+
     def count(self, segments: Sequence[Segment]) -> list[int]:
         """Records that are meant, by segment.
 
@@ -57,9 +67,7 @@ class EraseWork:
 
     def try_count(self, segments: Sequence[Segment]) -> list[int | KsegError]:
         """The same, with an error in the place of what cannot be read."""
-        tasks = [portable(segment) for segment in segments]
-        sizes = [segment.size for segment in tasks]
-        return self._run(_Tasks(self.search).count, tasks, weights=sizes, progress=self.progress)
+        return self._run(_Tasks(self.search).count, [portable(segment) for segment in segments], segments)
 
     def erase(
         self, segments: Sequence[tuple[Segment, Keeping, tuple[AbortedTxn, ...]]], folder: Path, target: Path
@@ -75,15 +83,18 @@ class EraseWork:
             EraseTask(portable(segment), keeping, aborted, interval, folder, nonce, target)
             for segment, keeping, aborted in segments
         ]
-        erased = _sound(self._run(_Tasks(self.search).erase, tasks))
+        erased = _sound(self._run(_Tasks(self.search).erase, tasks, [segment for segment, _, _ in segments]))
         for done in erased:
             path = target / segment_file_name(done.base_offset, FileKind.LOG, FileState.CLEANED)
             if digest(path) != done.digest_after:
                 raise JobError("a task's file is not what the task wrote", path=str(path))
         return erased
 
-    def _run(self, work: Callable[[Task], Result], tasks: Sequence[Task], **options: Any) -> list[Result | KsegError]:
-        return run_tasks(work, tasks, spark=self.spark, workers=self.workers, **options)
+    def _run(
+        self, work: Callable[[Task], Result], tasks: Sequence[Task], segments: Sequence[Segment]
+    ) -> list[Result | KsegError]:
+        sizes = [segment.size for segment in segments]
+        return run_tasks(work, tasks, spark=self.spark, workers=self.workers, weights=sizes, progress=self.progress)
 
 
 def _sound(results: Sequence[Result | KsegError]) -> list[Result]:

@@ -8,7 +8,7 @@ import codecs
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
@@ -192,14 +192,17 @@ def _key_column(names: Sequence[str]) -> str:
 
 
 def _iterated(keys: Any) -> Iterable[Any]:
-    if not isinstance(keys, Iterable) or hasattr(keys, "columns"):  # a DataFrame gives the names of its columns
+    if not isinstance(keys, Iterable) or isinstance(keys, Mapping) or hasattr(keys, "columns"):  # these give names
         raise OptionError(f"keys must be a collection of keys, got {type(keys).__name__}")
     return keys
 
 
 def _as_bytes(key: Any) -> bytes:
     if isinstance(key, str):
-        return key.encode()
+        try:
+            return key.encode()
+        except UnicodeEncodeError:  # which holds the key
+            raise OptionError("a key is a text that is no Unicode", hint="give it as bytes") from None
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key)
     raise OptionError(f"a key is bytes or text, got {type(key).__name__}")

@@ -82,7 +82,7 @@ class RemoteErase:
         report = PlaceErasure(tp.topic, tp.partition, place.directory, tier="remote")
         try:
             log, where = self.access.open(place)
-            counts = self._count(log)
+            counts = self._count(log, "search")
             report = replace(report, segments_searched=len(counts), records=sum(counts))
             doomed = [upload for upload, count in zip(log.current, counts, strict=True) if count]
             if not self.dry_run:
@@ -91,7 +91,7 @@ class RemoteErase:
                     report = replace(report, segments=tuple(self._erase(log, where, doomed, keeping)))
                 self.access.sweep(where)
                 log, where = self.access.open(place)
-                left = sum(self._quiet.count([log.segment(upload) for upload in log.current])) if doomed else 0
+                left = sum(self._count(log, "last look")) if doomed else 0
                 report = replace(report, left=left)
             self.lingering += self._find_lingering(log, where)
         except LockedError:
@@ -100,19 +100,11 @@ class RemoteErase:
             return replace(report, error=str(error))
         return report
 
-    def _count(self, log: TierLog) -> list[int]:
+    def _count(self, log: TierLog, phase: str) -> list[int]:
         """Records that are meant, by segment of the log."""
         segments = [log.segment(upload) for upload in log.current]
-        what = f"erase {log.place.place.topic_partition} in the tier"
-        self.work.progress.begin(what, sum(segment.size for segment in segments))
-        try:
+        with self.work.phase(f"{_name(log)} {phase}", segments):
             return self.work.count(segments)
-        finally:
-            self.work.progress.end()
-
-    @property
-    def _quiet(self) -> EraseWork:
-        return replace(self.work, progress=SILENT)
 
     def _log_of(self, log: TierLog) -> Log:
         """The log that the tier holds, alone."""
@@ -131,7 +123,7 @@ class RemoteErase:
             tasks = [
                 (s, keeping.until(s.next_offset), tuple(s.txn_index)) for s in segments
             ]  # no upload lacks an index
-            with self.access.staging() as folder:
+            with self.access.staging() as folder, self.work.phase(f"{_name(log)} erase", segments):
                 done = self.work.erase(tasks, folder, folder)
                 items = [Rewritten((upload,), folder) for upload in wave]
                 replacer.replace(items, spark=self.work.spark, workers=self.work.workers)
@@ -141,7 +133,8 @@ class RemoteErase:
     def _find_lingering(self, log: TierLog, where: PartitionTier) -> list[Lingering]:
         """Uploads that nobody reads and that hold such records, or cannot be searched."""
         found = []
-        counts = self._quiet.try_count([log.segment(upload) for upload in log.others])
+        work = replace(self.work, progress=SILENT)  # mostly nothing, and often not to be read
+        counts = work.try_count([log.segment(upload) for upload in log.others])
         for upload, records in zip(log.others, counts, strict=True):
             why = "retired" if upload.is_retired else "not a part of the log"
             if isinstance(records, KsegError):
@@ -151,6 +144,10 @@ class RemoteErase:
         complete = {upload.name for upload in (*log.current, *log.others)}
         broken = sorted(list_partition(where)[0].keys() - complete)
         return found + [_lingering(log, name, None, "an upload, or a deletion, that did not end") for name in broken]
+
+
+def _name(log: TierLog) -> str:
+    return f"{log.place.place.topic_partition} in the tier"
 
 
 def _lingering(log: TierLog, name: RemoteName, records: int | None, why: str) -> Lingering:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pytest
 import kseg
 from kseg.compaction import erase, read_keys
 from kseg.errors import OptionError, StorageError
+from kseg.progress import Progress
 from kseg.storage import LocalStore
 from tests.builders import LogBuilder
 from tests.cli.calls import call, run
@@ -150,6 +152,47 @@ def test_wrong_keys_are_refused(people, keys):
 def test_a_data_frame_of_pandas_gives_its_keys_and_not_the_names_of_its_columns(people):
     assert erase(people, keys=pd.DataFrame({"id": [7], "key": [SECRET]}), dry_run=True).records == 2
     assert erase(people, keys=pd.Series([SECRET.decode()]), dry_run=True).records == 2
+
+
+def test_names_of_a_mapping_were_taken_for_keys_and_told_as_proof(people):
+    with pytest.raises(OptionError, match="must be a collection of keys, got dict"):
+        erase(people, keys={"key": [SECRET]}, dry_run=True)
+
+
+def test_a_text_that_is_no_unicode_ended_in_an_error_with_the_key_in_it(people):
+    with pytest.raises(OptionError) as told:
+        erase(people, keys=[SECRET.decode() + "\udc80"], dry_run=True)
+    assert not shows_secret(str(told.value))
+    assert told.value.__cause__ is None
+    assert told.value.__suppress_context__
+
+
+def test_an_empty_secret_was_replaced_by_a_random_one_without_a_word(people, tmp_path):
+    """Two reports could not be compared then, though the same file was given for both."""
+    (tmp_path / "keys").write_bytes(SECRET)
+    (tmp_path / "secret").touch()
+    with pytest.raises(OptionError, match="hash_secret is empty"):
+        erase(people, keys=[SECRET], hash_secret=b"", dry_run=True)
+    answer = run("erase", people, "--keys", tmp_path / "keys", "--hash-secret", tmp_path / "secret", "--dry-run")
+    assert answer.status == 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_the_progress_of_an_erasure_went_to_200_percent(people, dry_run):
+    class Recorded(Progress):
+        phases: ClassVar[list[list[object]]] = []
+
+        def begin(self, phase, total, unit="B"):
+            self.phases.append([phase, total, 0])
+
+        def advance(self, amount):
+            self.phases[-1][2] += amount
+
+    Recorded.phases.clear()
+    erase(people, keys=[SECRET], dry_run=dry_run, progress=Recorded())
+    names = ["people-0 search"] if dry_run else ["people-0 search", "people-0 erase", "people-0 last look"]
+    assert [name for name, _, _ in Recorded.phases] == names
+    assert all(total == done > 0 for _, total, done in Recorded.phases)
 
 
 @pytest.mark.parametrize(
