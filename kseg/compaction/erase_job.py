@@ -119,7 +119,7 @@ def erase(
         dry_run,
         time.perf_counter() - began,
         in_tier.lingering,
-        () if is_alone else chosen.unread(set_aside=True),
+        () if is_alone else (*chosen.unread(set_aside=True), *run.not_cleared),
     )
 
 
@@ -145,6 +145,7 @@ class _Run:
         self._dry_run = dry_run
         self.deleted_files: list[str] = []
         self.deleted_quarantine: list[str] = []
+        self.not_cleared: list[str] = []
 
     def take(self, log: Log) -> PlaceErasure:
         """Search one directory and, unless it is a dry run, erase there; its own failure does not stop the others."""
@@ -209,21 +210,25 @@ class _Run:
         return erased
 
     def clear(self, directory: Path) -> None:
-        """Take from a directory without segments what repairs have kept."""
-        self._delete_leftovers(directory, given_up_files(directory))
+        """Take from a directory without segments what repairs have kept; its failure does not stop the others."""
+        try:
+            self._delete_leftovers(directory, given_up_files(directory))
+        except KsegError as error:
+            self.not_cleared.append(f"{directory}: {error}")
 
     def _delete_leftovers(self, directory: Path, given_up: list[Path]) -> None:
         """Delete what nothing reads any more; a dry run only tells of it."""
-        self.deleted_files += map(str, given_up)
         folders = [folder for folder in quarantine_folders(directory) if may_hold(folder, self._work.search)]
-        self.deleted_quarantine += map(str, folders)
-        if self._dry_run:
-            return
         for path in given_up:
-            durable.unlink(path, missing_ok=True)
+            if not self._dry_run:
+                durable.unlink(path, missing_ok=True)
+            self.deleted_files.append(str(path))
         for folder in folders:
-            delete_folder(folder, directory)
-        durable.fsync_dir(directory)
+            if not self._dry_run:
+                delete_folder(folder, directory)
+            self.deleted_quarantine.append(str(folder))
+        if not self._dry_run:
+            durable.fsync_dir(directory)
 
 
 def _drop_cleaned(directory: Path, bases: Iterable[int]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kseg import durable
 from kseg.compaction.eraser import count_matches
 from kseg.compaction.matching import Search
-from kseg.errors import KsegError, StorageError
+from kseg.errors import KsegError, OptionError, StorageError
 from kseg.log.logdir import LogDir
 from kseg.log.names import SIDE_DIR, FileKind, FileState, SegmentFile, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
@@ -81,7 +81,11 @@ def quarantine_folders(directory: Path) -> Iterator[Path]:
 
 
 def may_hold(folder: Path, search: Search) -> bool:
-    """Whether a folder of loose log files holds records that are meant, or cannot be read to the end."""
+    """Whether a folder of loose log files holds records that are meant, or cannot be read to the end.
+
+    Raises:
+        OptionError: The caller's predicate failed: nothing is known of the records then.
+    """
     for path in sorted(folder.iterdir()):
         if not path.is_file() or FileKind.LOG.value not in path.name:
             continue
@@ -92,6 +96,8 @@ def may_hold(folder: Path, search: Search) -> bool:
         try:
             if count_matches(Segment(LocalStore(), str(folder), base, {FileKind.LOG: entry}), search):
                 return True
+        except OptionError:
+            raise
         except KsegError:
             return True
     return False

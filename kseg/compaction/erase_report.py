@@ -74,7 +74,7 @@ class EraseReport(Report):
         refusals: What was left alone, and why.
         lingering: What holds such records, or may hold them, in objects of a tier that nobody reads: until it is swept,
             they are there.
-        unread: Directories that could not be read and may hold such records.
+        unread: Directories that could not be read, or not be cleared, and may hold such records.
     """
 
     places: tuple[PlaceErasure, ...]
