@@ -237,7 +237,8 @@ class Log:
         """Aborted transactions that touch `[start, end)`, by marker.
 
         Those that the indexes list, and those that the replay has seen behind the newest snapshot: a live broker writes
-        a marker to the log before the index, and makes the index file with the first.
+        a marker to the log before the index, and makes the index file with the first. After a crash the index may tell
+        of markers that the log has no more: those do not count.
 
         Args:
             rebuilt_from: Believe neither indexes nor snapshots from this offset on, but the batches.
@@ -247,8 +248,8 @@ class Log:
         listed = self.relisting(
             lambda: aborted_transactions(self.segments, snapshot_offsets(self._entries), start, end)
         )
-        if rebuilt_from is not None:
-            listed = [txn for txn in listed if txn.last_offset < rebuilt_from]
+        believed = self.end_offset if rebuilt_from is None else rebuilt_from
+        listed = [txn for txn in listed if txn.last_offset < believed]
         replayed = [t for t in state.aborted if t.last_offset >= start and t.first_offset < end]
         # of one that began below the log start, the index knows where
         found = {(txn.producer_id, txn.last_offset): txn for txn in (*replayed, *listed)}

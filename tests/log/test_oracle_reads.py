@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import random
 import shutil
 
@@ -186,3 +187,18 @@ def test_what_is_undecided_from_before_the_log_start_begins_with_the_batch_there
         kinds.add((log.last_stable_offset > start) - (log.last_stable_offset < start))
         assert plain_rows(log.read(isolation="read_committed")) == []
     assert kinds == {-1, 0, 1}
+
+
+@pytest.mark.parametrize("seed", range(500, 500 + counts(4)))
+def test_aborts_whose_markers_a_crash_took_were_still_listed(oracle, tmp_path, seed):
+    """The transaction index outlived the tail of the log; a broker that starts rebuilds it without them."""
+    directory, _ = _generated(oracle, tmp_path, seed, {"txn": 0.9, "roll": 0, "life": 2, "rec": 2})
+    log = kseg.open_log(directory)
+    marker = log.aborted_transactions(0, log.end_offset)[-1].last_offset
+    batch = next(log.batches(marker))
+    os.truncate(directory / f"{0:020d}.log", batch.position + 40)
+    log = kseg.open_log(directory)
+    ours = log.end_offset, log.last_stable_offset, log.aborted_transactions(0, marker + 1)
+    oracle.load(directory)
+    log = kseg.open_log(directory)
+    assert ours == (log.end_offset, log.last_stable_offset, log.aborted_transactions(0, marker + 1))
