@@ -14,7 +14,7 @@ from kseg.errors import CorruptRecordError, KsegError, LogError
 from kseg.recovery.job import recover
 from tests.cli.calls import call
 from tests.reference import batch as v2
-from tests.reference import legacy
+from tests.reference import codecs, legacy
 from tests.reference.record import Record
 from tests.scale import counts
 
@@ -180,3 +180,16 @@ def test_messages_behind_the_offset_of_their_wrapper_are_told_by_verify(oracle, 
     assert [(finding.code, finding.position) for finding in report.findings if finding.severity == "damage"] == [
         ("KS122", 0)
     ]
+
+
+@pytest.mark.parametrize(("magic", "rows"), [(0, [8, 13, 10]), (1, [0, 5, 2])])
+def test_messages_that_fall_within_their_wrapper_are_given_as_they_are(oracle, tmp_path, magic, rows):
+    inner = b"".join(legacy.encode_message(Record(offset, 1, b"k", b"v"), magic) for offset in rows)
+    wrapper = legacy.encode_message(Record(10, 1, None, codecs.compress(codecs.GZIP, inner, magic)), magic, codecs.GZIP)
+    path = write(tmp_path, 0, batch_at(0, 8), wrapper, batch_at(11, 5))
+    given = [8, 13, 10]
+    assert [record[0] for record in oracle.dump(path)[1]["records"]] == given
+    read = [offset for batch in kseg.open_log(path).read() for offset in batch.column("offset").to_pylist()]
+    assert read == [*range(8), *given, *range(11, 16)]
+    findings = kseg.verify(path, deep=True, workers=1).findings
+    assert "KS122" in {finding.code for finding in findings if finding.severity == "damage"}
