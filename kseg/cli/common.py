@@ -116,6 +116,8 @@ def find_logs(
 
 def _unnamed(store: Store, directory: str, options: ReadOptions | None) -> list[Log]:
     """A directory of segments whose name does not tell its topic, such as a copy of one partition."""
+    if not store.list(directory):
+        return []
     try:
         return [Log(store, directory, options=options)]
     except LogError:

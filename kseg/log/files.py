@@ -14,10 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from kseg.log.names import FileKind, FileState, SegmentFile, parse_segment_file
+from kseg.log.names import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    SIDE_DIR,
+    FileKind,
+    FileState,
+    SegmentFile,
+    parse_segment_file,
+)
 from kseg.storage import Entry
 
 SegmentFiles = dict[int, dict[FileKind, Entry]]
+_OF_A_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
 
 
 def live_files(entries: Iterable[Entry], next_offset_of: Callable[[Entry, int], int]) -> SegmentFiles:
@@ -50,6 +59,19 @@ def has_segments(entries: Iterable[Entry]) -> bool:
     """Whether a directory is a partition's: it has a log file, or what is left of one. Then it may be an empty log."""
     names = (parse_segment_file(entry.name) for entry in entries)
     return any(name is not None and name.kind is FileKind.LOG for name in names)
+
+
+def is_bare(entries: Iterable[Entry]) -> bool:
+    """Whether a directory without a log file has nothing in it but, perhaps, other files of a partition.
+
+    A broker makes an empty log of it: it died between making the directory and the first segment.
+    """
+    return all(
+        entry.name == SIDE_DIR
+        if entry.is_dir
+        else entry.name.removesuffix(".tmp") in _OF_A_PARTITION or parse_segment_file(entry.name) is not None
+        for entry in entries
+    )
 
 
 def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:

@@ -7,16 +7,17 @@ import os
 from collections.abc import Iterator
 
 from kseg.errors import LogError, OptionError, StorageError
-from kseg.log.checkpoints import Checkpoints, read_checkpoints
-from kseg.log.files import has_segments
+from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints
+from kseg.log.files import has_segments, is_bare
 from kseg.log.metadata import MetaProperties, read_meta_properties
-from kseg.log.names import IGNORED_DIRS, DirKind, PartitionDir, parse_partition_dir
+from kseg.log.names import IGNORED_DIRS, META_PROPERTIES_FILE, DirKind, PartitionDir, parse_partition_dir
 from kseg.log.partition import Log, read_options
 from kseg.log.walk import ReadOptions
-from kseg.storage import LocalStore, RateLimiter, Store, open_store
+from kseg.storage import Entry, LocalStore, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
 
 MAX_DEPTH = 4  # of a tree of log directories
+_LOG_DIR_FILES = frozenset({META_PROPERTIES_FILE, *(kind.value for kind in CheckpointKind)})
 
 
 class LogDir:
@@ -40,7 +41,7 @@ class LogDir:
     @functools.cached_property
     def _found(self) -> list[tuple[PartitionDir, str]]:
         own = parse_partition_dir(self.path.rstrip("/").rpartition("/")[2])
-        if own is not None and has_segments(self.store.list(self.path)):
+        if own is not None and _is_partition(self.store, self.path, self.store.list(self.path)):
             return [(own, self.path)]
         found = list(_find_partitions(self.store, self.path, MAX_DEPTH, self.problems, set()))
         once: dict[tuple[PartitionDir, str], str] = {}
@@ -131,12 +132,34 @@ def _find_partitions(
     for child in sorted(children, key=lambda child: _is_link(store, child)):  # links behind what they are to
         name = parse_partition_dir(child.rpartition("/")[2])
         try:
-            if name is not None and has_segments(store.list(child)):
+            if name is not None and _is_partition(store, child, store.list(child)):
                 yield name, child
             elif depth > 1:
                 yield from _find_partitions(store, child, depth - 1, problems, walked)
         except StorageError as error:  # one directory that may not be read does not hide the others
             problems.append(error)
+
+
+def _is_partition(store: Store, path: str, entries: list[Entry]) -> bool:
+    """Whether a directory with a partition's name is one; an empty one is if it is in a log directory.
+
+    Elsewhere it may be anything: `kafka-1`, on which no disk is mounted.
+    """
+    if has_segments(entries):
+        return True
+    return is_bare(entries) and (bool(entries) or _is_log_dir(store, path.rstrip("/").rpartition("/")[0]))
+
+
+def _is_log_dir(store: Store, path: str) -> bool:
+    """Whether a directory has a broker's files, or partitions, in it."""
+    try:
+        entries = store.list(path)
+        if not _LOG_DIR_FILES.isdisjoint(entry.name for entry in entries):
+            return True
+        names = [entry.name for entry in entries if entry.is_dir and parse_partition_dir(entry.name) is not None]
+        return any(has_segments(store.list(store.join(path, name))) for name in names)
+    except StorageError:  # whoever lists it to read it tells this better
+        return False
 
 
 def _is_local(store: Store) -> bool:

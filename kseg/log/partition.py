@@ -20,7 +20,7 @@ from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
 from kseg.log.epochs import epochs_of_batches
-from kseg.log.files import has_segments, live_files, snapshot_offsets
+from kseg.log.files import has_segments, is_bare, live_files, snapshot_offsets
 from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir
 from kseg.log.producers import OpenTransaction, ProducerState
@@ -64,7 +64,7 @@ class Log:
         parsed = parse_partition_dir(name)
         self._tp = parsed.topic_partition if parsed else TopicPartition(name, 0)
         self.refresh()
-        if not has_segments(self._entries):
+        if not has_segments(self._entries) and not (parsed and is_bare(self._entries)):
             raise LogError("no segments here: not a partition directory", path=self.directory)
 
     def __repr__(self) -> str:

@@ -247,10 +247,10 @@ def test_wrong_arguments_are_one_clear_line(three_segments, tmp_path):
         log.read(columns=["colour"])
     with pytest.raises(kseg.OptionError, match="negative"):
         log.offset_for_time(-5)
-    empty = tmp_path / "empty-0"
-    empty.mkdir()
-    with pytest.raises(kseg.LogError, match="no segments here"):
-        kseg.open_log(empty)
+    for other in (tmp_path / "empty", tmp_path / "disk-0"):
+        (other / "folder").mkdir(parents=True)
+        with pytest.raises(kseg.LogError, match="no segments here"):
+            kseg.open_log(other)
     with pytest.raises(kseg.StorageError):
         kseg.open_log(tmp_path / "missing-0")
 

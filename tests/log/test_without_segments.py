@@ -17,14 +17,14 @@ from tests.builders import LogBuilder
 from tests.cli.calls import call
 from tests.compaction.rounds import START_MS
 
-LEFT = ("log.deleted", "log.cleaned", "log.cleaned, log.swap", "log.deleted, index", "a directory")
+LEFT = ("log.deleted", "log.cleaned", "log.cleaned, log.swap", "log.deleted, index", "a directory", "index", "nothing")
 
 
 def leave(directory: Path, what: str) -> Path:
     """Make a partition directory with a log that is there no more."""
     made = LogBuilder(directory.parent / "made").segment().batch(records=5).write()
     directory.mkdir(parents=True)
-    for kind in what.split(", ") if what != "a directory" else ():
+    for kind in what.split(", ") if what not in ("a directory", "nothing") else ():
         shutil.copy(next(made.glob("*.log")), directory / f"{0:020d}.{kind}")
     if what == "a directory":
         (directory / f"{0:020d}.log").mkdir()
@@ -111,10 +111,32 @@ def test_spark_plans_the_others_where_a_partition_has_no_live_segment(healthy, w
     assert plan_read(parse_source_options({"path": str(healthy / "t-0")})) == []
 
 
-def test_a_directory_without_files_is_left_out_and_the_others_are_listed(healthy):
+def test_a_directory_without_files_was_left_out_of_listings(healthy):
+    """A broker that starts makes an empty log of it."""
     (healthy / "t-0").mkdir()
-    assert [log.partition for log in kseg.open_dir(healthy)] == [1]
-    assert call("ls", healthy / "t-0").messages == f"kseg: no partitions in {healthy}/t-0\n"
+    logs = [(log.partition, log.start_offset, log.end_offset) for log in kseg.open_dir(healthy)]
+    assert logs == [(0, 0, 0), (1, 0, 12)]
+    row = {"topic": "t", "partition": 0, "segments": 0, "startOffset": 0, "endOffset": 0}
+    for path in (healthy, healthy / "t-0"):
+        answer = call("ls", path, "--json")
+        assert (answer.status, answer.messages) == (0, "")
+        assert answer.objects[0].items() >= row.items()
+
+
+@pytest.mark.parametrize("file", ["meta.properties", "recovery-point-offset-checkpoint", "t-0/partition.metadata"])
+def test_the_first_partition_of_a_log_directory_may_be_empty(tmp_path, file):
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / file).write_text("")
+    assert [log.topic for log in kseg.open_dir(tmp_path)] == ["t"]
+
+
+def test_a_place_where_no_disk_is_mounted_is_no_partition(tmp_path):
+    LogBuilder(tmp_path / "kafka-1").segment().batch().write()
+    (tmp_path / "kafka-2").mkdir()
+    assert [log.topic for log in kseg.open_dir(tmp_path)] == ["orders"]
+    with pytest.raises(kseg.LogError, match="no segments here"):
+        kseg.open_log(tmp_path / "kafka-1")
+    assert call("ls", tmp_path / "kafka-2").messages == f"kseg: no partitions in {tmp_path}/kafka-2\n"
 
 
 def test_verify_tells_that_replicated_records_are_gone_with_the_last_segment(healthy):

@@ -237,6 +237,8 @@ def test_partitions_of_a_new_topic_have_one_id(tmp_path):
     ids = [kseg.open_log(tmp_path / name).topic_id for name in ("a-0", "a-1", "a-2", "a-3", "a-b-0")]
     assert len(set(ids[:4])) == 1
     assert ids[4] != ids[0]
+    (tmp_path / "a-7/partition.metadata").unlink()
+    (tmp_path / "a-7").rmdir()
     assert len(select_logs([str(tmp_path)], parse_source_options({"path": str(tmp_path), "subscribe": "a"}))) == 4
 
 
