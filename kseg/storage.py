@@ -150,12 +150,13 @@ class LocalFile:
     def __init__(self, path: str) -> None:
         self.path = path
         with storage_errors(path):
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # who opens a pipe waits for a writer
         try:
             with storage_errors(path):
                 status = os.fstat(self._fd)
-            if stat.S_ISDIR(status.st_mode):
-                raise StorageError("is a directory", path=path)
+            if not stat.S_ISREG(status.st_mode):
+                what = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+                raise StorageError(f"is {what}", path=path)
         except StorageError:
             self.close()
             raise
@@ -229,6 +230,10 @@ def _local_entry(name: str, status: os.stat_result) -> Entry:
     return Entry(name, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000, is_dir)
 
 
+def _is_listed(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)  # a pipe would block its reader
+
+
 class LocalStore:
     """Plain paths of this machine."""
 
@@ -243,17 +248,18 @@ class LocalStore:
                     if error.errno in (errno.ENOENT, errno.ELOOP):
                         continue
                     raise
-                if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):  # a pipe would block its reader
+                if _is_listed(status):
                     found.append(_local_entry(entry.name, status))
         return sorted(found, key=lambda entry: entry.name)
 
     def stat(self, path: str) -> Entry | None:
-        """See Store."""
+        """See Store; as in listings, there are files and directories only."""
         with storage_errors(path):
             try:
-                return _local_entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
+                status = os.stat(path)  # noqa: PTH116
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        return _local_entry(os.path.basename(path), status) if _is_listed(status) else None  # noqa: PTH119
 
     def read(self, path: str, limit: int | None = None) -> bytes:
         """See Store."""

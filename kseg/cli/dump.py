@@ -13,7 +13,15 @@ from kseg.cli.dump_files import FORMATS, KNOWN_FILES, SegmentName, parse_segment
 from kseg.cli.render import Output
 from kseg.cli.tier_args import key_ring
 from kseg.errors import OptionError, StorageError
-from kseg.log.names import METADATA_TOPIC, FileKind, FileState, parse_partition_dir, parse_segment_file
+from kseg.log.files import check_sidecar_size
+from kseg.log.names import (
+    METADATA_TOPIC,
+    FileKind,
+    FileState,
+    parse_partition_dir,
+    parse_segment_file,
+    parse_snapshot_file,
+)
 from kseg.log.walk import ReadOptions
 from kseg.storage import Store
 from kseg.tiering.reading import open_any_file
@@ -30,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(
         parser,
         f"a partition (all its .log files, by name), or a file: {KNOWN_FILES}, *.checkpoint (metadata snapshots); "
-        "segment files also with .swap, .cleaned, .deleted",
+        "these also with .part, .deleted, segment files also with .swap, .cleaned, .deleted",
     )
     parser.add_argument("--records", action="store_true", help="show the records of each batch too")
     parser.add_argument(
@@ -52,10 +60,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if entry is None:
         raise StorageError("no such file or directory", path=args.path)
     options = ReadOptions()
+    if not entry.is_dir and _is_sidecar(path):
+        check_sidecar_size(entry.size, path)
     for file_path, segment in _log_files(store, path) if entry.is_dir else _one_file(path):
         if segment is not None and segment.kind is not FileKind.LOG:
             render(segment.kind, store.read(file_path), file_path, segment.base_offset, args.json, out)
-        elif segment is None and not file_path.endswith(_CHECKPOINT):
+        elif segment is None and not _is_snapshot(file_path):
             render(Path(file_path).name, store.read(file_path), file_path, 0, args.json, out)
         else:
             base = None if segment is None else segment.base_offset
@@ -85,13 +95,24 @@ def _log_files(store: Store, directory: str) -> Iterator[tuple[str, SegmentName 
 def _one_file(path: str) -> Iterator[tuple[str, SegmentName | None]]:
     name = Path(path).name
     segment = parse_segment_name(name)
-    if segment is None and name not in FORMATS and not name.endswith(_CHECKPOINT):
+    if segment is None and name not in FORMATS and not _is_snapshot(name):
         raise OptionError(f"{path}: no file of a log has such a name; known are {KNOWN_FILES}, *.checkpoint")
     yield path, segment
 
 
+def _is_snapshot(path: str) -> bool:
+    """Whether a file is one of the metadata log's snapshots, be it incomplete or given up."""
+    return path.endswith(_CHECKPOINT) or parse_snapshot_file(Path(path).name) is not None
+
+
+def _is_sidecar(path: str) -> bool:
+    """Whether a file is shown from memory, and not batch by batch."""
+    segment = parse_segment_name(Path(path).name)
+    return not _is_snapshot(path) if segment is None else segment.kind is not FileKind.LOG
+
+
 def _topic_of(path: str) -> str | None:
-    if path.endswith(_CHECKPOINT):
+    if _is_snapshot(path):
         return METADATA_TOPIC
     directory = str(Path(path).absolute().parent)
     place = place_of(directory)

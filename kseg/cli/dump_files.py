@@ -82,10 +82,8 @@ def render(kind: str, data: bytes, path: str, base_offset: int, as_json: bool, o
         pairs = [pair for row in listing.rows for pair in zip(listing.names, row, strict=True)]
         out.table([Column("NAME"), Column("VALUE", at_least=16)], [(name, _text(name, value)) for name, value in pairs])
     else:
-        out.table(
-            [_column(name) for name in listing.names],
-            [[_text(name, value) for name, value in zip(listing.names, row, strict=True)] for row in listing.rows],
-        )
+        rows = ([_text(name, value) for name, value in zip(listing.names, row, strict=True)] for row in listing.rows)
+        out.long_table([_column(name) for name in listing.names], rows)
     for problem in listing.problems:
         out.damage(problem)
 

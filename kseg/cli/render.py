@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ SOUND: Final = 0
 DAMAGED: Final = 1
 WRONG: Final = 2
 LOCKED: Final = 3
+BLOCK_ROWS: Final = 10_000
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), check_circular=False)
 
 
@@ -48,6 +50,14 @@ class Output:
         """Write a table that fits the terminal, if there is one."""
         for text in format_table(columns, rows, self.table_width):
             self.line(text)
+
+    def long_table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        """Write a table of any length; how wide its columns are is settled block by block."""
+        rows = iter(rows)
+        self.table(columns, itertools.islice(rows, BLOCK_ROWS))
+        while block := list(itertools.islice(rows, BLOCK_ROWS)):
+            for text in format_table(columns, block, self.table_width)[1:]:
+                self.line(text)
 
     def note(self, message: str) -> None:
         """Tell people something on stderr."""

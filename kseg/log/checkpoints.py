@@ -15,6 +15,7 @@ from kseg import durable
 from kseg.errors import IndexFileError, KsegError, StorageError
 from kseg.index.checkpoint import format_offsets, parse_offsets
 from kseg.index.epoch import LeaderEpochs
+from kseg.log.files import read_sidecar
 from kseg.log.names import LEADER_EPOCH_FILE
 from kseg.storage import LocalStore, Store
 from kseg.types import TopicPartition
@@ -138,7 +139,7 @@ def read_leader_epochs(store: Store, directory: str) -> LeaderEpochs | None:
         IndexFileError: The file is malformed.
     """
     path = store.join(directory, LEADER_EPOCH_FILE)
-    return None if store.stat(path) is None else LeaderEpochs.parse(store.read(path), path)
+    return None if store.stat(path) is None else LeaderEpochs.parse(read_sidecar(store, path), path)
 
 
 def write_leader_epochs(directory: str, epochs: LeaderEpochs) -> None:

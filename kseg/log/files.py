@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from kseg.errors import IndexFileError
 from kseg.log.names import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
@@ -23,9 +24,10 @@ from kseg.log.names import (
     SegmentFile,
     parse_segment_file,
 )
-from kseg.storage import Entry
+from kseg.storage import Entry, Store
 
 SegmentFiles = dict[int, dict[FileKind, Entry]]
+MAX_SIDECAR_BYTES = 256 << 20  # far above segment.index.bytes of any real topic
 _OF_A_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
 
 
@@ -72,6 +74,27 @@ def is_bare(entries: Iterable[Entry]) -> bool:
         else entry.name.removesuffix(".tmp") in _OF_A_PARTITION or parse_segment_file(entry.name) is not None
         for entry in entries
     )
+
+
+def check_sidecar_size(size: int, path: str) -> None:
+    """Refuse a file beside a log that is larger than any real one.
+
+    Raises:
+        IndexFileError: It is.
+    """
+    if size > MAX_SIDECAR_BYTES:
+        raise IndexFileError(f"{size} bytes are too many for such a file", path=path)
+
+
+def read_sidecar(store: Store, path: str) -> bytes:
+    """A whole file beside a log, if it has the size of one.
+
+    Raises:
+        IndexFileError: It is too large to be believed.
+    """
+    data = store.read(path, MAX_SIDECAR_BYTES + 1)
+    check_sidecar_size(len(data), path)
+    return data
 
 
 def snapshot_offsets(entries: Iterable[Entry]) -> list[int]:

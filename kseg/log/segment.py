@@ -19,6 +19,7 @@ from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
 from kseg.index.txn import TxnIndex
 from kseg.log.damage import Damage
+from kseg.log.files import MAX_SIDECAR_BYTES, check_sidecar_size
 from kseg.log.holes import HoledFile
 from kseg.log.names import FileKind
 from kseg.log.sound import claimed_offsets, find_batch_behind, is_zero
@@ -28,7 +29,6 @@ from kseg.native import table as t
 from kseg.storage import Entry, LocalFile, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
 
-MAX_SIDECAR_BYTES = 256 << 20  # far above segment.index.bytes of any real topic
 PROBE_ENTRIES = 512  # of an index block read while searching on disk
 
 
@@ -303,8 +303,7 @@ class Segment:
         if entry is None:
             return b"", self.store.join(self.directory, f"{self.base_offset:020d}{kind.value}")
         path = self._path_of(entry)
-        if entry.size > MAX_SIDECAR_BYTES:
-            raise IndexFileError(f"{entry.size} bytes are too many for an index", path=path)
+        check_sidecar_size(entry.size, path)
         return self.store.read(path, MAX_SIDECAR_BYTES), path
 
     def _read_hint(self, kind: FileKind) -> tuple[bytes, str]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kseg.errors import CorruptRecordError, IndexFileError, StorageError
 from kseg.index.txn import AbortedTxn
+from kseg.log.files import read_sidecar
 from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
@@ -147,7 +148,7 @@ def _from_newest_snapshot(
         store, directory = segments[0].store, segments[0].directory
         path = store.join(directory, f"{offset:020d}{FileKind.SNAPSHOT.value}")
         try:
-            return ProducerState.from_snapshot(store.read(path), offset, path)
+            return ProducerState.from_snapshot(read_sidecar(store, path), offset, path)
         except IndexFileError:  # torn snapshots are normal after a crash: the next older one serves
             continue
         except StorageError as error:  # a broker may have deleted it meanwhile

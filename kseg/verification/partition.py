@@ -12,7 +12,7 @@ from kseg.errors import IndexFileError, KsegError, LogError, StorageError
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.producer import parse_columns
 from kseg.log.checkpoints import CheckpointKind, read_leader_epochs
-from kseg.log.files import snapshot_offsets
+from kseg.log.files import read_sidecar, snapshot_offsets
 from kseg.log.metadata import read_partition_metadata
 from kseg.log.names import (
     LEADER_EPOCH_FILE,
@@ -158,7 +158,7 @@ class PartitionCheck:
     def _read_snapshot(self, offset: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]] | None:
         path = self._snapshot_path(offset)
         try:
-            return parse_columns(self.log.store.read(path), path)
+            return parse_columns(read_sidecar(self.log.store, path), path)
         except IndexFileError as error:
             self.findings.add_error("KS401", error)
         except StorageError as error:

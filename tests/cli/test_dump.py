@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
+import numpy as np
 import pytest
 
 from tests.builders import LogBuilder
 from tests.cli.calls import call
+from tests.faults.memory import MIB, bounded_growth
 
 LOG = "00000000000000000000.log"
 
@@ -218,3 +221,49 @@ def test_what_a_stranger_wrote_does_not_steer_the_terminal(tmp_path):
         assert "\\x1b[31m" in answer.text
     assert len(call("cat", path).lines) == 1
     assert json.loads(call("cat", path, "--json").text)["value"] == "a\nb"
+
+
+ABSURD = ("0.index", "0.timeindex", "0.txnindex", "0.snapshot", "leader-epoch-checkpoint", "partition.metadata",
+          "meta.properties", "recovery-point-offset-checkpoint", "quorum-state", ".kafka_cleanshutdown")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_a_file_of_absurd_size_was_read_whole(tmp_path, name):
+    path = tmp_path / (f"{0:020d}{name[1:]}" if name[0] == "0" else name)
+    with path.open("wb") as file:
+        file.truncate(6 << 30)
+    with bounded_growth(400 * MIB):
+        answer = call("dump", path)
+    assert (answer.status, answer.data) == (1, b"")
+    assert "6442450944 bytes are too many for such a file" in answer.messages
+
+
+def test_a_pipe_with_the_name_of_a_segment_blocked_the_dump(tmp_path):
+    os.mkfifo(tmp_path / LOG)
+    answer = call("dump", tmp_path / LOG)
+    assert (answer.status, answer.data) == (2, b"")
+    assert "no such file" in answer.messages
+
+
+def test_a_long_index_is_shown_without_holding_it_as_text(tmp_path):
+    """An index of the size that brokers allow, 10 MiB, took 800 MB to be shown."""
+    count = (10 << 20) // 8
+    entries = np.stack([np.arange(1, count + 1), np.arange(1, count + 1) * 1600], axis=1).astype(">i4")
+    path = tmp_path / f"{0:020d}.index"
+    path.write_bytes(entries.tobytes())
+    with bounded_growth(250 * MIB):
+        answer = call("dump", path)
+    lines = answer.lines
+    assert (len(lines), lines[0].split()) == (count + 1, ["OFFSET", "POSITION"])
+    assert lines[-1].split() == [str(count), str(count * 1600)]
+
+
+@pytest.mark.parametrize("suffix", [".part", ".deleted"])
+def test_metadata_snapshots_that_are_incomplete_or_given_up_are_shown(golden, tmp_path, suffix):
+    source = golden / "before" / "bootstrap.checkpoint"
+    name = f"{500:020d}-{1:010d}.checkpoint"
+    for target in (name, name + suffix):
+        shutil.copy(source, tmp_path / target)
+    whole, other = (call("dump", tmp_path / target, "--records", "--json") for target in (name, name + suffix))
+    assert (other.status, other.messages) == (0, "")
+    assert other.data == whole.data != b""

@@ -18,7 +18,9 @@ import kseg
 from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.log.plan import plan_splits, read_splits
 from kseg.schema import select_columns as log_schema
+from kseg.storage import LocalStore
 from tests.builders import LogBuilder
+from tests.faults.memory import MIB, bounded_growth
 from tests.log.test_partition import numbers, offsets
 from tests.reference import batch as v2
 from tests.reference.record import Record
@@ -182,6 +184,33 @@ def test_sidecars_of_absurd_size_cost_no_memory(tmp_path):
     assert offsets(log) == numbers(0, 10)
     assert log.offset_for_time(0) is not None
     assert log.checkpoints.problems
+
+
+def test_snapshots_and_leader_epochs_of_absurd_size_were_read_whole(tmp_path):
+    path = LogBuilder(tmp_path).segment(0).batch(5, producer_id=3).segment(5).batch(5, leader_epoch=7).write()
+    sound = kseg.open_log(path)
+    expected = sound.producers(), sound.leader_epochs(), sound.last_stable_offset
+    for name in (segment_file_name(5, FileKind.SNAPSHOT), "leader-epoch-checkpoint"):
+        with (path / name).open("wb") as file:
+            file.truncate(1 << 30)
+    with bounded_growth(600 * MIB):
+        log = kseg.open_log(path)
+        assert (log.producers(), log.leader_epochs(), log.last_stable_offset) == expected
+        assert "KS401" in {finding.code for finding in kseg.verify(path, workers=1).findings}
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint", "../meta.properties",
+                                  "../replication-offset-checkpoint", "../.kafka_cleanshutdown"])  # fmt: skip
+def test_a_pipe_with_the_name_of_a_sidecar_blocked_whoever_opened_the_log(tmp_path, name):
+    path = LogBuilder(tmp_path).segment(0).batch(5).write()
+    os.mkfifo(path / name)
+    data = kseg.open_dir(tmp_path)
+    assert (data.cluster_id, len(data)) == (None, 1)
+    log = data.partitions[0]
+    assert (log.topic_id, log.leader_epochs(), log.high_watermark) == (None, kseg.open_log(path).leader_epochs(), 5)
+    assert offsets(log) == numbers(0, 5)
+    with pytest.raises(kseg.StorageError, match="not a regular file"):
+        LocalStore().open(str(path / name))
 
 
 @pytest.mark.parametrize("wrong", [{"max_batch_bytes": -1}, {"max_batch_bytes": "x"}, {"max_batch_bytes": 1.5}])
