@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kseg import durable
 from kseg.errors import LogError
-from kseg.log.names import FileKind, FileState
+from kseg.log.names import MAX_OFFSET, FileKind, FileState, segment_file_name
 from kseg.recovery.folder import DiskFile, Folder
 
 _DELETED = FileState.DELETED.value
@@ -54,16 +54,18 @@ def plan_transients(folder: Folder, next_offset_of_swap: Callable[[int], int]) -
         next_offset_of_swap: Gives the next offset of the `.log.swap` file of a base offset.
 
     Raises:
-        LogError: A name ends like a transient file but does not begin with an offset; a broker does not start then.
+        LogError: A name ends like a transient file but does not begin with an offset, so that a broker does not start;
+            or a log that is to take another's place has too few digits, so that a broker makes a second one.
     """
     names = sorted(folder.files)
     deleted = [name for name in names if name.endswith(_DELETED) and not name.endswith(_METADATA_SNAPSHOT)]
     cleaned = [name for name in names if name.endswith(_CLEANED)]
     swaps = [name for name in names if name.endswith(_SWAP)]
     min_cleaned = min((_offset(folder, name) for name in cleaned), default=None)
-    invalid = [name for name in swaps if min_cleaned is not None and _offset(folder, name) >= min_cleaned]
+    offsets = {name: _offset(folder, name) for name in swaps}
+    invalid = [name for name in swaps if min_cleaned is not None and offsets[name] >= min_cleaned]
     valid = [name for name in swaps if name not in invalid]
-    logs = [_offset(folder, name) for name in valid if name.endswith(_LOG_SWAP)]
+    logs = [offsets[name] for name in valid if name.endswith(_LOG_SWAP)]
     replaced: list[str] = []
     if logs:
         start, end = min(logs), max(next_offset_of_swap(base) for base in logs)
@@ -99,13 +101,14 @@ def apply_transients(directory: Path, plan: TransientPlan) -> None:
 
 def _offset(folder: Folder, name: str) -> int:
     number = name.partition(".")[0]
-    if not _NUMBER.fullmatch(number):
-        raise LogError(
-            "the name of a transient file does not begin with an offset",
-            path=f"{folder.directory}/{name}",
-            hint="a broker does not start with it; move the file away",
-        )
-    return int(number)
+    offset = int(number) if _NUMBER.fullmatch(number) else -1
+    if not 0 <= offset <= MAX_OFFSET:
+        problem, hint = "does not begin with an offset", "a broker does not start with it; move the file away"
+    elif name.endswith(_LOG_SWAP) and name != segment_file_name(offset, FileKind.LOG, FileState.SWAP):
+        problem, hint = "is that of no segment", "a broker makes an empty segment beside it; move the file away"
+    else:
+        return offset
+    raise LogError(f"the name of a transient file {problem}", path=f"{folder.directory}/{name}", hint=hint)
 
 
 def _is_between(name: str, start: int, end: int) -> bool:

@@ -193,3 +193,19 @@ def test_a_producers_time_is_that_of_its_marker_even_where_the_batch_says_anothe
     oracle.load(kafkas, **SETTINGS)
     kseg.recover(ours, as_kafka=True, config=CONFIG, now_ms=NOW)
     assert_same_files(content(ours), settled(kafkas))
+
+
+@pytest.mark.parametrize("number", ["5", "0000000000000000005", "9" * 20, "1" + "0" * 25, "9223372036854775808"])
+@pytest.mark.parametrize("suffix", [".log.swap", ".index.swap", ".log.cleaned"])
+def test_transient_files_with_numbers_of_no_segment_ended_in_a_key_error(tmp_path, number, suffix):
+    """A broker does not start with one that is no offset; of a short one it makes a second, empty segment."""
+    path = LogBuilder(tmp_path).segment().batch(5).write()
+    shutil.copy(path / f"{0:020d}.log", path / (number + suffix))
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    if int(number) == 5 and suffix != ".log.swap":  # as a broker: given up, or renamed
+        kseg.recover(path)
+        return
+    with pytest.raises(kseg.LogError, match="name of a transient file") as caught:
+        kseg.recover(path)
+    assert caught.value.path == str(path / (number + suffix))
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
