@@ -109,7 +109,8 @@ def find_logs(
         raise OptionError(f"no partitions in {path}")
     wanted = [log for log in found if is_wanted(TopicPartition(log.topic, log.partition))]
     if not wanted:
-        what = "-".join(str(part) for part in (topic, partition) if part is not None)
+        named = "-".join(str(part) for part in (topic, partition) if part is not None)
+        what = f"partition {partition}" if topic is None else named
         raise OptionError(f"no {what} in {path}", hint="'kseg ls' lists what there is")
     return wanted
 

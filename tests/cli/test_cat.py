@@ -213,3 +213,10 @@ def test_corrupt_skip_goes_on_and_says_so_by_its_status(tmp_path):
     assert [row["offset"] for row in stopped.objects] == [0, 1, 2]
     assert [row["offset"] for row in passed.objects] == [0, 1, 2, 6, 7, 8]
     assert (stopped.status, passed.status) == (1, 1)
+
+
+def test_a_partition_that_is_not_there_was_told_as_a_bare_number(golden):
+    path = golden / "before" / "plain-0"
+    answer = call("cat", path, "--partition", 7)
+    assert (answer.status, answer.data) == (2, b"")
+    assert answer.messages == f"kseg: no partition 7 in {path}; 'kseg ls' lists what there is\n"
