@@ -34,12 +34,14 @@ from kseg.native.steps import (
     read_step,
     unpack_rows,
 )
-from kseg.native.table import ATTRIBUTES, CODEC_MASK, LAST_OFFSET, LOG_OVERHEAD, MAGIC, POSITION, SIZE
+from kseg.native.table import ATTRIBUTES, CODEC_MASK, COUNT, LAST_OFFSET, LOG_OVERHEAD, MAGIC, POSITION, SIZE
 from kseg.native.visibility import fill_hidden
 
 NOWHERE: Final = np.int64(-1)  # typed, as the places are that it stands beside
 IN_PLACE_BYTES: Final = STEP_CURSOR + 1  # entry of the cursor: how large batches are that may be read in place, else 0
 CURSOR: Final = STEP_CURSOR + 2
+
+LARGE_RECORD_BYTES: Final = 512
 
 PAUSED: Final = 4  # so many bytes were read, whatever came of them
 
@@ -78,14 +80,20 @@ def _end_of_group(table: Any, row: int, rows: int, hidden: Any, stamps: int) -> 
 
 @inlined
 def _measure_step(table: Any, found: int, cursor: Any) -> None:
-    """Note how large the last batch of a step was, if batches like those may be read in place; else 0."""
+    """Note how large the last batch of a step was, if batches like those are read in place; else 0.
+
+    Small values are not: to move them over each other takes longer than to copy them elsewhere.
+    """
     size: Any = np.int64(0)
+    records: Any = np.int64(0)
+    cursor[IN_PLACE_BYTES] = 0
     for row in range(found):
         if table[ATTRIBUTES, row] & CODEC_MASK or table[MAGIC, row] != 2:
-            cursor[IN_PLACE_BYTES] = 0
             return
         size += table[SIZE, row]
-    cursor[IN_PLACE_BYTES] = table[SIZE, found - 1] if size > SMALL_BYTES * found else 0
+        records += table[COUNT, row]
+    if size > SMALL_BYTES * found and size // LARGE_RECORD_BYTES >= records:
+        cursor[IN_PLACE_BYTES] = table[SIZE, found - 1]
 
 
 @inlined
