@@ -153,3 +153,24 @@ def inlined(function: Kernel) -> Kernel:
     if not JIT_ENABLED:
         return function
     return numba.njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+if JIT_ENABLED:
+    from numba import types
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def stay_apart(typing: Any) -> Any:
+        """Called by a kernel that is not to be compiled into its callers: its loop has the CPU's registers alone."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.function.attributes.discard("alwaysinline")  # inherited where an inlined function calls it
+            builder.function.attributes.add("noinline")
+            return context.get_dummy_value()
+
+        return types.void(), codegen
+
+else:
+
+    def stay_apart() -> None:
+        """Nothing to do."""

@@ -1,9 +1,9 @@
 """Checksums over byte ranges: CRC-32C of magic 2, CRC-32 of the legacy formats.
 
-CRC-32C runs on carry-less products of vectors where the CPU has wide ones (`crc32c_fold.py`), else on its CRC
-instruction. The instruction has a latency of three cycles and a throughput of one, so long ranges run as three
-independent streams whose results are combined by tables ("append n zero bytes"). Everything else is table driven,
-eight bytes a step.
+CRC-32C runs on carry-less products of vectors where the CPU has wide ones (`crc32c_fold.py`); on narrower products
+and its CRC instruction together (`crc32c_mixed.py`); or on the instruction alone. That has a latency of three cycles
+and a throughput of one, so long ranges run as three independent streams whose results are combined by tables ("append n
+zero bytes"). Everything else is table driven, eight bytes a step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.native._jit import JIT_ENABLED, inlined, kernel, target_features
-from kseg.native.crc32c_fold import BLOCK, CASTAGNOLI, FOLDS
+from kseg.native.crc32c_fold import BLOCK, FOLDS
+from kseg.native.crc32c_mixed import MIXES, NARROW_BLOCK, STREAM_BYTES, STRETCH_BYTES, VECTOR_BYTES
+from kseg.native.crc32c_products import CASTAGNOLI
 from kseg.native.memory import load_u8, load_u64_native
 
 IEEE: Final = 0xEDB88320
 LONG_STREAM: Final = 2048  # bytes of each of the three streams
 SHORT_STREAM: Final = 128
+LEAST_MIXED: Final = 256  # bytes; of fewer the instruction's words are done before products are
 BLOCK_BYTES: Final = 64  # steps between two branches of what is left behind the streams
 
 
@@ -172,14 +175,14 @@ if HARDWARE is not None:
         return _step(first, load_u64_native(data, position) ^ (crc >> odd)), position + 8
 
     @inlined
-    def _odd_words(crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
+    def _odd_words(block: int, crc: Any, data: Any, position: int, end: int) -> tuple[Any, int]:
         """Advance by as many words as make the rest a whole number of blocks, without a branch.
 
         Small batches differ in length: a loop over their words ends where the processor does not foresee it, and the
         next batch's checksum waits for this one's. At least one block has to be there.
         """
-        odd = ((end - position) & (BLOCK_BYTES - 1)) >> 3
-        for i in range(BLOCK_BYTES // 8 - 1):
+        odd = ((end - position) & (block - 1)) >> 3
+        for i in range(block // 8 - 1):
             advanced = _step(crc, load_u64_native(data, position + 8 * i))
             crc = advanced if i < odd else crc
         return crc, position + 8 * odd
@@ -191,7 +194,7 @@ if HARDWARE is not None:
         crc, position = _three_streams(_SHORT_ZEROS, SHORT_STREAM, crc, data, position, end)
         if position + BLOCK_BYTES + 8 <= end:
             crc, position = _odd_bytes(crc, data, position, end)
-            crc, position = _odd_words(crc, data, position, end)
+            crc, position = _odd_words(BLOCK_BYTES, crc, data, position, end)
             while position < end:
                 for i in range(position, position + BLOCK_BYTES, 8):
                     crc = _step(crc, load_u64_native(data, i))
@@ -213,6 +216,32 @@ else:
         return _table_crc(_CASTAGNOLI_TABLES, 0xFFFFFFFF, data, start, end) ^ 0xFFFFFFFF
 
 
+if MIXES:
+    from kseg.native.crc32c_mixed import fold_narrow, mix_stretch
+
+    _VECTOR_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, VECTOR_BYTES)
+    _STREAM_ZEROS = _zeros_tables(_CASTAGNOLI_TABLES, STREAM_BYTES)
+
+    @inlined
+    def _by_both(data: Any, start: int, end: int) -> Any:
+        if end - start < LEAST_MIXED:
+            return _by_instruction(data, start, end)
+        crc = np.uint64(0xFFFFFFFF)
+        position = start
+        while position + STRETCH_BYTES + BLOCK_BYTES <= end:
+            whole, first, second, third = mix_stretch(data, position)
+            crc = _append_zeros(_VECTOR_ZEROS, crc) ^ whole
+            crc = _append_zeros(_STREAM_ZEROS, crc) ^ first
+            crc = _append_zeros(_STREAM_ZEROS, crc) ^ second
+            crc = _append_zeros(_STREAM_ZEROS, crc) ^ third
+            position += STRETCH_BYTES
+        crc, position = _odd_bytes(crc, data, position, end)
+        crc, position = _odd_words(NARROW_BLOCK, crc, data, position, end)
+        return np.int64(fold_narrow(crc, data, position, end)) ^ 0xFFFFFFFF
+
+else:
+    _by_both = _by_instruction
+
 if FOLDS:
     from kseg.native.crc32c_fold import fold_crc32c
 
@@ -223,6 +252,8 @@ if FOLDS:
             return _by_instruction(data, start, end)
         return np.int64(fold_crc32c(data, start, end)) ^ 0xFFFFFFFF
 
+elif MIXES:
+    inlined_crc32c = _by_both
 else:
     inlined_crc32c = _by_instruction
 
@@ -237,6 +268,12 @@ def crc32c(data: Any, start: int, end: int) -> Any:
 def crc32c_by_instruction(data: Any, start: int, end: int) -> Any:
     """CRC-32C without products of vectors: what `crc32c` is on machines that have none, by tables if need be."""
     return np.int64(_by_instruction(data, start, end))
+
+
+@kernel
+def crc32c_by_both(data: Any, start: int, end: int) -> Any:
+    """CRC-32C by narrow products and the instruction, where there are both; else as `crc32c_by_instruction`."""
+    return np.int64(_by_both(data, start, end))
 
 
 @kernel

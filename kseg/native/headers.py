@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.native._jit import inlined, kernel
+from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.crc32c import crc32, inlined_crc32c
 from kseg.native.memory import load_i16, load_i32, load_i64, load_u8, wrap_i64
 from kseg.native.table import (
@@ -194,6 +194,7 @@ def fill_checked(
 
     With BAD_CHECKSUM the walk stopped before that batch, whose row stands behind the rows that are counted.
     """
+    stay_apart()
     return _fill(data, start, end, file_position, table, first_row, True)
 
 

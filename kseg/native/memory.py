@@ -190,18 +190,24 @@ if JIT_ENABLED:
 
         return types.void(target, types.int64, source, types.int64, types.int64), codegen
 
-    @intrinsic
-    def move16(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any) -> Any:
-        """Copy exactly 16 bytes: one load, one store."""
+    def _make_move(words: int) -> Callable[..., Any]:
+        """Copy exactly 8 times so many bytes: one load, one store."""
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.VectorType(_I64, 2).as_pointer()
-            origin = builder.bitcast(_address(context, builder, signature.args[2], args[2], args[3]), kind)
-            destination = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind)
-            builder.store(builder.load(origin, align=1), destination, align=1)
-            return context.get_dummy_value()
+        @intrinsic
+        def move(typing: Any, target: Any, target_position: Any, source: Any, source_position: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                kind = ir.VectorType(_I64, words).as_pointer()
+                origin = builder.bitcast(_address(context, builder, signature.args[2], args[2], args[3]), kind)
+                destination = builder.bitcast(_address(context, builder, signature.args[0], args[0], args[1]), kind)
+                builder.store(builder.load(origin, align=1), destination, align=1)
+                return context.get_dummy_value()
 
-        return types.void(target, types.int64, source, types.int64), codegen
+            return types.void(target, types.int64, source, types.int64), codegen
+
+        return move  # type: ignore[no-any-return]
+
+    move16 = _make_move(2)
+    move32 = _make_move(4)
 
     @intrinsic
     def call_block(
@@ -331,10 +337,18 @@ else:
     ) -> None:
         target[target_position : target_position + count] = source[source_position : source_position + count].copy()
 
-    def move16(
-        target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int
-    ) -> None:
-        target[target_position : target_position + 16] = source[source_position : source_position + 16].copy()
+    def _make_move(words: int) -> Callable[..., Any]:
+        """Copy exactly 8 times so many bytes: one load, one store."""
+
+        def move(
+            target: NDArray[np.uint8], target_position: int, source: NDArray[np.uint8], source_position: int
+        ) -> None:
+            move_bytes(target, target_position, source, source_position, 8 * words)
+
+        return move
+
+    move16 = _make_move(2)
+    move32 = _make_move(4)
 
     def call_block(
         function: int,

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.native._jit import inlined
+from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.codecs import ZSTD, decompress
 from kseg.native.crc32c import inlined_crc32c
 from kseg.native.memory import load_i16, load_i32, load_i64, load_u8, wrap_i64
-from kseg.native.plain_records import SLACK, read_plain
+from kseg.native.plain_records import BEYOND, SLACK, read_plain
 from kseg.native.records import KEY_BYTES, NULL_KEYS, NULL_VALUES, VALUE_BYTES
 from kseg.native.rows import FILLED, NEXT_POSITION, NEXT_RECORD, fill_plain
 from kseg.native.steps import HELD, LAST, STEP_CURSOR, WALKED
@@ -64,7 +64,7 @@ def _find_payload(
     return arena, zero, decompress(codec, 2, buffer, at + HEADER_SIZE, at + size, arena, zero, room, functions)
 
 
-@inlined
+@kernel
 def fill_plain_batches(
     buffer: Any, producers: Any, base_offset: int, arena: Any, limit: int, functions: Any, span: Any, scale: Any,
     out: Any, cursor: Any, state: Any,
@@ -74,6 +74,7 @@ def fill_plain_batches(
     Offsets, checksums and records are checked as those of others are. A batch that is left in the middle, since there
     is no room for all of it, stays the next one; NEXT_RECORD and NEXT_POSITION of the state tell how far it is done.
     """
+    stay_apart()
     _, _, _, key, value, _ = out
     unusual = CONTROL_BIT
     if producers.shape[0]:
@@ -107,7 +108,18 @@ def fill_plain_batches(
         cursor[STAMPS] = kind
         base = first, load_i64(buffer, at + (35 if append_time else 27)), 0 if append_time else -1
         i, stopped, following = fill_plain(
-            source, start + state[NEXT_POSITION], end, state[NEXT_RECORD], count, base, span, scale, out, place, state
+            source,
+            start + state[NEXT_POSITION],
+            end,
+            state[NEXT_RECORD],
+            count,
+            base,
+            span,
+            scale,
+            out,
+            place,
+            state,
+            BEYOND,
         )
         if i < count:
             if read_plain(source, stopped, end)[0]:

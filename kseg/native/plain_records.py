@@ -11,7 +11,8 @@ from kseg.native._jit import inlined
 from kseg.native.little_endian import load_le64
 from kseg.native.memory import load_u8
 
-SLACK: Final = 24  # bytes behind a payload that `read_plain` may look at
+BEYOND: Final = 128  # bytes behind a field that may be copied with it
+SLACK: Final = BEYOND  # bytes behind a payload that may be looked at; `read_plain` itself needs 24
 TOO_LONG: Final = 1 << 40  # more than any record has room for
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.native._jit import inlined, kernel
+from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.legacy import key_and_value
-from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes, prefetch_byte, wrap_i64
-from kseg.native.plain_records import SLACK, read_plain
+from kseg.native.memory import load_i32, load_i64, load_u8, move32, move_bytes, prefetch_byte, wrap_i64
+from kseg.native.plain_records import BEYOND, SLACK, read_plain
 from kseg.native.records import (
     BAD_COUNT,
     BAD_MESSAGE,
@@ -92,25 +92,46 @@ def measure_rows(table: Any, first_row: int, end_row: int, skip: Any, starts: An
 
 
 @inlined
-def _has_room(out: Any, place: Any, key_length: int, value_length: int) -> bool:
+def _has_room(out: Any, place: Any, key_length: int, value_length: int, beyond: int) -> bool:
+    """Whether there is room for a record, and so many bytes beyond its key and its value."""
     rows, _, _, key, value, _ = out
     row, key_at, value_at, _, _ = place
     if row >= rows:
         return False
-    if key[0].shape[0] > 0 and key_length > key[1].shape[0] - key_at:
+    if key[0].shape[0] > 0 and key_length > key[1].shape[0] - beyond - key_at:
         return False
-    return not (value[0].shape[0] > 0 and value_length > value[1].shape[0] - value_at)
+    return not (value[0].shape[0] > 0 and value_length > value[1].shape[0] - beyond - value_at)
 
 
 @inlined
-def _append_binary(source: Any, start: int, length: int, column: Any, row: int, at: int, nulls: int) -> tuple[int, int]:
+def _copy_beyond(content: Any, at: int, source: Any, start: int, length: int) -> None:
+    """Copy a field, and up to BEYOND bytes that lie behind it: a call, and its look at the length, cost more."""
+    move32(content, at, source, start)
+    if length > 32:
+        move32(content, at + 32, source, start + 32)
+        move32(content, at + 64, source, start + 64)
+        move32(content, at + 96, source, start + 96)
+        done: Any = np.int64(128)
+        while done < length:
+            move32(content, at + done, source, start + done)
+            move32(content, at + done + 32, source, start + done + 32)
+            done += 64
+
+
+@inlined
+def _append_binary(
+    source: Any, start: int, length: int, column: Any, row: int, at: int, nulls: int, beyond: int
+) -> tuple[int, int]:
     """Append a field, if its column is wanted; return (where the next one goes, nulls so far)."""
     offsets, content, bitmap = column
     if offsets.shape[0] == 0:
         return at, nulls
-    offsets[row] = at
+    offsets[np.uint64(row)] = at
     if length >= 0:
-        move_bytes(content, at, source, start, length)  # in place they overlap
+        if beyond:
+            _copy_beyond(content, at, source, start, length)
+        else:
+            move_bytes(content, at, source, start, length)  # in place they overlap
         return at + length, nulls
     if nulls == 0:
         bitmap[:] = 255
@@ -121,36 +142,43 @@ def _append_binary(source: Any, start: int, length: int, column: Any, row: int, 
 @inlined
 def _append(
     source: Any, offset: int, timestamp: int, key_start: int, key_length: int, value_start: int, value_length: int,
-    headers_start: int, headers: int, scale: Any, out: Any, place: Any, state: Any,
+    headers_start: int, headers: int, scale: Any, out: Any, place: Any, state: Any, beyond: int,
 ) -> Any:  # fmt: skip
     """Append a record, whose room was checked; return the place behind it."""
     _, offsets, timestamps, key, value, places = out
     row, key_at, value_at, null_keys, null_values = place
     unit, largest = scale
     if offsets.shape[0]:
-        offsets[row] = offset
+        offsets[np.uint64(row)] = offset
     if timestamps.shape[0]:
         if unit == 1 or -largest <= timestamp <= largest:
-            timestamps[row] = timestamp * unit
+            timestamps[np.uint64(row)] = timestamp * unit
         else:
             state[UNFIT_TIMESTAMP] = timestamp
-    key_at, null_keys = _append_binary(source, key_start, key_length, key, row, key_at, null_keys)
-    value_at, null_values = _append_binary(source, value_start, value_length, value, row, value_at, null_values)
+    key_at, null_keys = _append_binary(source, key_start, key_length, key, row, key_at, null_keys, beyond)
+    value_at, null_values = _append_binary(source, value_start, value_length, value, row, value_at, null_values, beyond)
     if places.shape[1]:
-        places[1, row] = headers
         if headers:
+            if state[WITH_HEADERS] == 0:
+                places[1, :row] = 0
             places[0, row] = headers_start
             state[HEADERS] += headers
             state[WITH_HEADERS] += 1
+        if state[WITH_HEADERS]:
+            places[1, row] = headers
     return row + 1, key_at, value_at, null_keys, null_values
 
 
 @inlined
 def fill_plain(
     source: Any, at: int, end: int, i: int, count: int, base: Any, span: Any, scale: Any, out: Any, place: Any,
-    state: Any,
+    state: Any, beyond: int,
 ) -> tuple[int, int, Any]:  # fmt: skip
-    """Decode records from the i-th on as long as they are plain and have room; return (the next, where, the place)."""
+    """Decode records from the i-th on as long as they are plain and have room; return (the next, where, the place).
+
+    With BEYOND for `beyond`, which is known when this is compiled, more is copied than a field has, and room for that
+    is asked for; with 0, nothing that lies behind a field's own bytes is written to.
+    """
     while i < count:
         prefetch_byte(source, at + AHEAD)
         prefetch_byte(source, at + AHEAD + 64)
@@ -161,16 +189,36 @@ def fill_plain(
             break
         offset = wrap_i64(base[0] + offset_delta)
         if span[0] <= offset < span[1]:
-            if not _has_room(out, place, key_length, value_length):
+            if not _has_room(out, place, key_length, value_length, beyond):
                 break
             timestamp = wrap_i64(base[1] + (timestamp_delta & base[2]))
             place = _append(
                 source, offset, timestamp, key_start, key_length, value_start, value_length, 0, 0, scale, out, place,
-                state,
+                state, beyond,
             )  # fmt: skip
         at = following
         i += 1
     return i, at, place
+
+
+# The two loops that most records go through are functions of their own: in one with everything around them, what they
+# count would lie in memory.
+@kernel
+def _fill_copied(
+    source: Any, at: int, end: int, i: int, count: int, base: Any, span: Any, scale: Any, out: Any, place: Any,
+    state: Any,
+) -> tuple[int, int, Any]:  # fmt: skip
+    stay_apart()
+    return fill_plain(source, at, end, i, count, base, span, scale, out, place, state, BEYOND)
+
+
+@kernel
+def _fill_moved(
+    source: Any, at: int, end: int, i: int, count: int, base: Any, span: Any, scale: Any, out: Any, place: Any,
+    state: Any,
+) -> tuple[int, int, Any]:  # fmt: skip
+    stay_apart()
+    return fill_plain(source, at, end, i, count, base, span, scale, out, place, state, 0)
 
 
 @inlined
@@ -189,7 +237,10 @@ def _fill_v2(
     i = state[NEXT_RECORD]
     while i < count:
         if end + SLACK <= source.shape[0]:
-            i, at, place = fill_plain(source, at, end, i, count, base, span, scale, out, place, state)
+            if state[IN_PLACE]:
+                i, at, place = _fill_moved(source, at, end, i, count, base, span, scale, out, place, state)
+            else:
+                i, at, place = _fill_copied(source, at, end, i, count, base, span, scale, out, place, state)
             if i == count:
                 break
         following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, first, headers = (
@@ -200,14 +251,14 @@ def _fill_v2(
         offset = wrap_i64(base[0] + offset_delta)
         if span[0] <= offset < span[1]:
             is_out_of_place = headers > 0 and state[IN_PLACE] != 0 and out[5].shape[1] > 0
-            if is_out_of_place or not _has_room(out, place, key_length, value_length):
+            if is_out_of_place or not _has_room(out, place, key_length, value_length, 0):
                 state[NEXT_RECORD] = i
                 state[NEXT_POSITION] = at - start
                 return OUT_OF_PLACE if is_out_of_place else PIECE_FULL, place
             timestamp = wrap_i64(base[1] + (timestamp_delta & base[2]))
             place = _append(
                 source, offset, timestamp, key_start, key_length, value_start, value_length, shift + first, headers,
-                scale, out, place, state,
+                scale, out, place, state, 0,
             )  # fmt: skip
         at = following
         i += 1
@@ -237,13 +288,13 @@ def _fill_legacy(
             key_start, key_length, value_start, value_length = key_and_value(source, at, stop, magic)
             if key_start < 0:
                 return BAD_MESSAGE, place
-            if not _has_room(out, place, key_length, value_length):
+            if not _has_room(out, place, key_length, value_length, 0):
                 state[NEXT_RECORD] = i
                 state[NEXT_POSITION] = at - start
                 return PIECE_FULL, place
             place = _append(
                 source, offset, timestamp, key_start, key_length, value_start, value_length, 0, 0, scale, out, place,
-                state,
+                state, 0,
             )  # fmt: skip
         at = stop
     return DONE, place
@@ -275,15 +326,16 @@ def fill_rows(
 
     Only records with an offset in `[range_start, range_end)` are kept. A count that its payload cannot hold is refused
     before anything is read. `rows` is the room of every output; `kept[row]` tells how many records came from a row.
-    Bitmaps are written only where there are nulls. Timestamps are multiplied by `unit`, if they are not above
-    `largest`. The state of a first call is zero; a later one appends behind what is there. With PIECE_FULL, the call
-    is repeated from the row where it stopped, with fresh outputs, and of the state only NEXT_RECORD and NEXT_POSITION.
-    With a negative status, nothing of the broken batch is in the outputs.
+    Bitmaps are written only where there are nulls, places only where there are headers. Timestamps are multiplied by
+    `unit`, if they are not above `largest`. The state of a first call is zero; a later one appends behind what is
+    there. With PIECE_FULL, the call is repeated from the row where it stopped, with fresh outputs, and of the state
+    only NEXT_RECORD and NEXT_POSITION. With a negative status, nothing of the broken batch is in the outputs.
 
     `data` may be a part of `values` that begins where the next value goes, if it holds no compressed and no legacy
     batches (IN_PLACE): a value is then never written behind where it was read. With OUT_OF_PLACE, the call is repeated
     with the rest of `data` in other memory.
     """
+    stay_apart()
     key, value = (key_offsets, keys, key_bitmap), (value_offsets, values, value_bitmap)
     out = (rows, offsets, timestamps, key, value, places)
     span, scale = (range_start, range_end), (unit, largest)

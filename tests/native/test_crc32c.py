@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.native import crc32c as native
+from kseg.native.crc32c_mixed import NARROW_BLOCK, STRETCH_BYTES
 from kseg.native.memory import as_array
 from tests.reference import crc32c as twin
 from tests.scale import JIT_DISABLED
@@ -29,8 +30,11 @@ LENGTHS = sorted(
         for streams in (1, 3, 6)
         for extra in (-8, -1, 0, 1, 8)
     }
+    # around the stretches that products and the instruction share, and all remainders of what products take alone
+    | {native.LEAST_MIXED + extra for extra in range(-1, 5 * NARROW_BLOCK + 8)}
+    | {stretches * STRETCH_BYTES + extra for stretches in (1, 2, 3) for extra in (-1, 0, 1, 63, 64, 65, 100, 257)}
 )
-CRC32C = (native.crc32c, native.crc32c_by_instruction, native.crc32c_by_table)
+CRC32C = (native.crc32c, native.crc32c_by_both, native.crc32c_by_instruction, native.crc32c_by_table)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +87,15 @@ def test_any_length_and_place_equals_the_library(length, start, rng):
 def test_kernels_are_compiled_for_the_processor_that_numba_is_told(features):
     """What a cache for many machines is made with: no instruction that such a processor may lack."""
     program = """
-from kseg.native import crc32c, crc32c_fold
+from kseg.native import crc32c, crc32c_fold, crc32c_mixed
 from kseg.native.memory import as_array
-print(crc32c_fold.FOLDS, crc32c.HARDWARE is not None, hex(crc32c.crc32c(as_array(bytes(range(256))), 0, 256)))
+print(crc32c_fold.FOLDS, crc32c_mixed.MIXES, crc32c.HARDWARE is not None)
+print(hex(crc32c.crc32c(as_array(bytes(range(256))), 0, 256)))
 """
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     is_used = platform.machine() == "x86_64" and "crc32" in features and not JIT_DISABLED
-    assert done.stdout.split() == ["False", str(is_used), hex(library.crc32c(bytes(range(256))))]
+    assert done.stdout.split() == ["False", "False", str(is_used), hex(library.crc32c(bytes(range(256))))]
 
 
 def test_the_twins_equal_the_libraries():

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.native import records, rows
+from kseg.native.memory import as_array
+from kseg.native.plain_records import BEYOND
+from tests.native.guarded import Guarded
 from tests.native.harness import EVERYTHING, Decoder
 from tests.reference import batch as v2
 from tests.reference.record import Record
@@ -22,13 +25,14 @@ class Filled:
     """One call of `fill_rows` into guard-filled buffers with room for `limit` records and `size` bytes a column."""
 
     def __init__(
-        self, decoder, state, *, row=0, end=None, limit=64, size=1 << 16, span=EVERYTHING, unit=1, largest=LARGEST
-    ):
+        self, decoder, state, *, row=0, end=None, limit=64, size=1 << 16, span=EVERYTHING, unit=1, largest=LARGEST,
+        contents=None,
+    ):  # fmt: skip
         self.state = state
         self.numbers = [np.full(limit, -99, np.int64) for _ in range(2)]
         self.binaries = [
-            (np.full(limit + 1, -99, np.int32), np.zeros(size, np.uint8), np.zeros((limit + 7) // 8, np.uint8))
-            for _ in range(2)
+            (np.full(limit + 1, -99, np.int32), content, np.zeros((limit + 7) // 8, np.uint8))
+            for content in contents or [np.zeros(size, np.uint8) for _ in range(2)]
         ]
         self.places = np.full((2, limit), -99, np.int64)
         self.kept = np.zeros(decoder.walk.rows, np.int64)
@@ -53,7 +57,8 @@ class Filled:
             column.validate(full=True)
             assert column.null_count == missing
             fields.append(column.to_pylist())
-        columns = [*(numbers[:count].tolist() for numbers in self.numbers), *fields, self.places[1, :count].tolist()]
+        headers = self.places[1, :count].tolist() if self.state[rows.WITH_HEADERS] else [0] * count
+        columns = [*(numbers[:count].tolist() for numbers in self.numbers), *fields, headers]
         return list(zip(*columns, strict=True))
 
 
@@ -133,6 +138,41 @@ def test_a_record_without_room_is_left_for_the_next_piece():
     state[: rows.NEXT_RECORD] = 0
     assert Filled(decoder, state, size=12).rows() == expected(made[1:])
     assert Filled(decoder, fresh(), size=9).state[rows.FILLED] == 0
+
+
+LENGTHS = st.sampled_from([0, 1, 12, 31, 32, 33, 64, 96, 127, 128, 129, 160, 191, 192, 193, 256, 257, 1000])
+
+
+@given(
+    st.lists(st.tuples(st.none() | LENGTHS, st.none() | LENGTHS), min_size=1, max_size=12),
+    st.integers(0, 2 * BEYOND),
+    st.integers(0, 2 * BEYOND),
+    st.integers(0, 2 * BEYOND),
+)
+def test_fields_of_any_length_where_more_may_be_copied_and_where_not(lengths, behind, keys, values):
+    """Bytes behind the payload, and room beyond the fields: more than a copy may touch of either, or less."""
+    fields = [[None if n is None else bytes([i + 1]) * n for n in pair] for i, pair in enumerate(lengths)]
+    made = [Record(i, 1, *pair) for i, pair in enumerate(fields)]
+    data = v2.encode_batch(made)
+    decoder = prepared(data)
+    room = Guarded(len(data) + behind)
+    decoder.array = room.holding(data + b"\xa5" * behind)
+    sizes = [sum(len(pair[column] or b"") for pair in fields) for column in (0, 1)]
+    rooms = [Guarded(size + more) for size, more in zip(sizes, (keys, values), strict=True)]
+    contents = [one.array(size + more) for one, size, more in zip(rooms, sizes, (keys, values), strict=True)]
+    done = Filled(decoder, fresh(), contents=contents)
+    assert (done.status, done.rows()) == (records.DONE, expected(made))
+    assert decoder.array.tobytes() == data + b"\xa5" * behind
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_headers_that_come_late_are_told_of_all_records(first):
+    made = [Record(i, 1, b"k", b"v", ((b"h", b"x"),) * (i % 3) if i >= first else ()) for i in range(8)]
+    for data in (v2.encode_batch(made), v2.encode_batch(made) + bytes(BEYOND)):
+        decoder = prepared(v2.encode_batch(made))
+        decoder.array = as_array(data)
+        done = Filled(decoder, fresh())
+        assert [row[4] for row in done.rows()] == [len(one.headers) for one in made]
 
 
 @pytest.mark.parametrize(("timestamp", "unfit"), [(5000, 0), (-5000, 0), (5001, 5001), (-5001, -5001)])
