@@ -93,6 +93,7 @@ class Relay:
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.is_stopped = False
+        self.has_begun = threading.Event()  # some phase has, so that there is work for threads
         self.lock = threading.Lock()
         self._phases: dict[_Lane, _Phase] = {}
         self._shown: _Lane | None = None
@@ -108,6 +109,7 @@ class Relay:
 
     def begin(self, lane: _Lane, phase: _Phase) -> None:
         """A phase of a lane starts."""
+        self.has_begun.set()
         self._phases[lane] = phase
         self._show_one()
 
@@ -176,8 +178,19 @@ def _run_side_by_side(
     lanes: int,
 ) -> list[Result]:
     relay = Relay(progress)
+
+    def run(number: int, task: Task, its: Means) -> Result:
+        if 0 < number < lanes:  # planned at the same time, all of them would keep the threads waiting twice as long
+            relay.has_begun.wait()
+        try:
+            return work(task, relay.lane(), its)
+        finally:
+            relay.has_begun.set()
+
     with ThreadPoolExecutor(lanes, thread_name_prefix="kseg-lane") as pool:
-        made = [pool.submit(work, task, relay.lane(), its) for task, its in zip(tasks, means, strict=True)]
+        made = [
+            pool.submit(run, number, task, its) for number, (task, its) in enumerate(zip(tasks, means, strict=True))
+        ]
         try:
             wait(made, return_when=FIRST_EXCEPTION)
             for future in made:

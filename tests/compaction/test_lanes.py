@@ -164,6 +164,33 @@ def test_an_error_of_one_ends_all():
     assert 1 in stopped  # and perhaps one that began meanwhile
 
 
+@pytest.mark.parametrize("how", ["begins", "ends", "fails"])
+def test_the_second_is_planned_when_the_first_has_work_for_threads(how):
+    """Or when it turns out that it has none."""
+    told, second_began = [], threading.Event()
+
+    def work(task, progress, means):
+        told.append(f"{task} is planned")
+        if task == 0:
+            assert not second_began.wait(0.2)
+            if how == "fails":
+                raise ValueError("no")
+            if how == "begins":
+                told.append("0 begins")
+                progress.begin("keys", 1)
+                assert second_began.wait(10)
+                progress.end()
+        second_began.set()
+
+    if how == "fails":
+        with pytest.raises(ValueError, match="no"):
+            run_lanes(work, range(3), SILENT, 2, 2)
+    else:
+        run_lanes(work, range(3), SILENT, 2, 2)
+        assert sorted(told)[-3:] == ["0 is planned", "1 is planned", "2 is planned"]
+        assert told[: len(told) - 2] == ["0 is planned", "0 begins"][: len(told) - 2]
+
+
 def test_results_stand_in_the_order_of_the_tasks():
     for lanes in (1, 2):
         assert run_lanes(lambda task, _, __: task * 2, range(20), SILENT, lanes, 2) == [2 * n for n in range(20)]
