@@ -60,6 +60,6 @@ if FOLDS:
             words = builder.xor(folded(builder, first, 1), second)
             left = builder.sub(builder.lshr(size, ir.Constant(I64, 6)), ir.Constant(I64, 1))
             behind = builder.gep(whole, [ir.Constant(I64, BLOCK)])
-            return reduced(builder, fold_blocks(builder, words, behind, left))
+            return reduced(builder, fold_blocks(builder, words, behind, left, unrolled=True))
 
         return types.uint64(data, types.int64, types.int64), codegen

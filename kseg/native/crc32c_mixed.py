@@ -42,7 +42,7 @@ if MIXES:
             blocks = builder.lshr(builder.sub(args[3], args[2]), ir.Constant(I64, 5))
             behind = builder.gep(first, [ir.Constant(I64, NARROW_BLOCK)])
             left = builder.sub(blocks, ir.Constant(I64, 1))
-            return reduced(builder, fold_blocks(builder, words, behind, left))
+            return reduced(builder, fold_blocks(builder, words, behind, left, unrolled=False))
 
         return types.uint64(types.uint64, data, types.int64, types.int64), codegen
 
@@ -65,12 +65,13 @@ if MIXES:
                         at = place(number, 8 * STEPS, VECTOR_BYTES + stream * STREAM_BYTES + 8 * step)
                         crcs[stream] = step_crc(builder, crcs[stream], load(builder, at, I64))
                     if step < LANES:
+                        product = folded(builder, lanes[step], LANES)  # before the load: LLVM keeps that order
                         block = load(builder, place(number, NARROW_BLOCK * LANES, NARROW_BLOCK * step), _WORDS)
-                        lanes[step] = builder.xor(folded(builder, lanes[step], LANES), block)
+                        lanes[step] = builder.xor(product, block)
                 return [*lanes, *crcs]
 
             zeros = [ir.Constant(_WORDS, None)] * LANES + [ir.Constant(I64, 0)] * STREAMS
-            held = loop(builder, ir.Constant(I64, TURNS), zeros, turn)
+            held = loop(builder, ir.Constant(I64, TURNS), zeros, turn, unrolled=False)
             whole = reduced(builder, join_lanes(builder, held[:LANES]))
             return context.make_tuple(builder, signature.return_type, [whole, *held[LANES:]])
 

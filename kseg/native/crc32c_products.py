@@ -64,8 +64,20 @@ if JIT_ENABLED:
         """A vector or a word, wherever it lies."""
         return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=1)
 
-    def loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any], Any], list[Any]]) -> list[Any]:
-        """`values` after `step(values, number)` was done so many times, which may be none."""
+    def _not_unrolled(module: Any) -> Any:
+        """What is said of one loop; a description of a loop begins with itself, so that no two are one."""
+        hint = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+        described = module.add_metadata([hint, ir.Constant(I64, len(module.metadata))])
+        described.operands = (described, hint)
+        return described
+
+    def loop(
+        builder: Any, count: Any, values: list[Any], step: Callable[[list[Any], Any], list[Any]], *, unrolled: bool
+    ) -> list[Any]:
+        """`values` after `step(values, number)` was done so many times, which may be none.
+
+        LLVM divides a loop that it unrolls: where ranges are short, the CPU foresees neither part's end.
+        """
         before = builder.block
         head, body, behind = (builder.append_basic_block(f"crc.{name}") for name in ("head", "body", "behind"))
         builder.branch(head)
@@ -81,7 +93,9 @@ if JIT_ENABLED:
         number.add_incoming(builder.add(number, ir.Constant(I64, 1)), builder.block)
         for phi, value in zip(held, following, strict=True):
             phi.add_incoming(value, builder.block)
-        builder.branch(head)
+        again = builder.branch(head)
+        if not unrolled:
+            again.set_metadata("llvm.loop", _not_unrolled(builder.module))
         builder.position_at_end(behind)
         return held
 
@@ -92,7 +106,7 @@ if JIT_ENABLED:
             total = builder.xor(total, folded(builder, words, len(lanes) - 1 - lane))
         return total
 
-    def fold_blocks(builder: Any, words: Any, source: Any, count: Any) -> Any:
+    def fold_blocks(builder: Any, words: Any, source: Any, count: Any, *, unrolled: bool) -> Any:
         """A block, folded into the `count` blocks at `source` that lie behind it."""
         kind = words.type
         size = 8 * kind.count
@@ -111,9 +125,9 @@ if JIT_ENABLED:
                 builder.xor(folded(builder, words, LANES), block) for words, block in zip(held, blocks, strict=True)
             ]
 
-        (words,) = loop(builder, single, [words], fold_one)
-        nothing = ir.Constant(kind, None)
-        lanes = loop(builder, builder.lshr(count, ir.Constant(I64, 2)), [nothing, nothing, nothing, words], fold_lanes)
+        (words,) = loop(builder, single, [words], fold_one, unrolled=unrolled)
+        lanes = [*([ir.Constant(kind, None)] * (LANES - 1)), words]
+        lanes = loop(builder, builder.lshr(count, ir.Constant(I64, 2)), lanes, fold_lanes, unrolled=unrolled)
         return join_lanes(builder, lanes)
 
     def reduced(builder: Any, words: Any) -> Any:
