@@ -27,7 +27,7 @@ from benchmarks.anchors import Anchor
 from benchmarks.apart import PROCESSES, Apart, Share
 from benchmarks.compact_work import Work
 from benchmarks.keyed_data import KeyedCase
-from benchmarks.measure import Contestant, Goal, compare
+from benchmarks.measure import Contestant, Goal, compare, in_turn
 from kseg.native import headers
 from kseg.native import table as t
 from kseg.types import Codec
@@ -36,7 +36,7 @@ SIZE = 1 << 30
 QUICK_SIZE = 64 << 20
 WARM_SIZE = 64 << 20
 WARM_ROUNDS = 4
-ROUNDS = {Codec.NONE: 9, Codec.LZ4: 7, Codec.ZSTD: 5}  # short ones vary more, and cost less
+ROUNDS = {Codec.NONE: 12, Codec.LZ4: 8, Codec.ZSTD: 5}  # short ones vary more, and cost less
 SECOND_CORE = 1.7
 
 
@@ -133,8 +133,8 @@ def measure_case(case: KeyedCase, cores: int, rounds: int) -> dict[str, Any]:
         if case.codec is not Codec.NONE:
             contestants.append(_limit(case, Path(folder), cores, stack))
             goals.append(Goal("limit", 1 / 1.5))
-        for _ in range(rounds):
-            for contestant in contestants:
+        for number in range(rounds):
+            for contestant in in_turn(contestants, number):
                 contestant.seconds.append(contestant.once())
     log_bytes = sum(file.stat().st_size for path in keyed_data.cached_partitions(case) for file in path.glob("*.log"))
     best = {one.name: round(log_bytes / 1e6 / min(one.seconds)) for one in contestants}

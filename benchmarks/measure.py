@@ -84,14 +84,20 @@ def warm_up(contestant: Contestant, effort: Effort) -> None:
         taken.append(contestant.once())
 
 
+def in_turn(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
+    """The order of a round: each begins once, so that nobody always comes behind one that leaves the disk busy."""
+    first = number % len(contestants)
+    return [*contestants[first:], *contestants[:first]]
+
+
 def take_turns(contestants: Sequence[Contestant], effort: Effort) -> None:
-    """Give each contestant one run a round, in the same order, until the time is used up."""
+    """Give each contestant one run a round, until the time is used up."""
     gc.collect()
     gc.disable()  # a collection would hit whoever's turn it is
     try:
         end = time.perf_counter() + effort.seconds
         for done in range(effort.max_rounds):
-            for contestant in contestants:
+            for contestant in in_turn(contestants, done):
                 contestant.seconds.append(contestant.once())
             if done + 1 >= effort.min_rounds and time.perf_counter() >= end:
                 break
