@@ -236,7 +236,7 @@ def _fill_v2(
     at = start + state[NEXT_POSITION]
     i = state[NEXT_RECORD]
     while i < count:
-        if end + SLACK <= source.shape[0]:
+        if end + SLACK <= source.shape[0] and read_plain(source, at, end)[0]:  # else a call would be for nothing
             if state[IN_PLACE]:
                 i, at, place = _fill_moved(source, at, end, i, count, base, span, scale, out, place, state)
             else:
