@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kseg.errors import OptionError
-from kseg.format.codec import check_level, compress_batches, compressed_bound, pack_functions
+from kseg.errors import OptionError, UnsupportedError
+from kseg.format.codec import check_level, compressed_bound, pack_functions
 from kseg.format.columns import EncoderInput, encoder_input
-from kseg.native import encode, records
+from kseg.native import building, encode, records
 from kseg.native import table as t
 from kseg.types import Codec, TimestampType
 
 BATCH_BYTES = 256 << 10
-GROUP_BYTES = 256 << 10
+GROUP_BYTES = 256 << 10  # encoded, compressed and sealed together, so that they stay in the cache
 MAX_COUNT = 0x7FFFFFFF
 MARKER_VALUE_VERSION = b"\x00\x00"
 
@@ -157,45 +157,35 @@ def _encode(
     limits[encode.BATCH_BYTES] = (1 << 62) if one_batch else options.batch_bytes
     limits[encode.BATCH_RECORDS] = options.batch_records
     limits[encode.GIVEN_BASE_OFFSET] = base_offset
+    limits[encode.STOP_BYTES] = GROUP_BYTES
     if options.delete_horizon_ms is not None:
         limits[encode.FIXED_BASE_TIMESTAMP] = 1
         limits[encode.GIVEN_BASE_TIMESTAMP] = options.delete_horizon_ms
-    table = t.new_table(source.rows)
-    out, count = _fill(source, options, limits, table)
-    table = np.ascontiguousarray(table[:, :count])
-    _fill_shared(table, options)
-    if last_offset is not None:
-        table[t.LAST_OFFSET] = last_offset
-    if has_append_time:  # what readers take for every record; a broker leaves a marker's own time in its base timestamp
-        table[t.MAX_TIMESTAMP] = options.append_time_ms
-    if options.base_sequence >= 0 and count:
-        spans = table[t.LAST_OFFSET] - table[t.BASE_OFFSET] + 1  # a sequence counts on by a batch's own offsets
-        table[t.BASE_SEQUENCE] = (options.base_sequence + np.cumsum(spans) - spans) & MAX_COUNT
-    _check_sizes(table)
-    encode.write_headers(out, table, count)
-    end = int(table[t.POSITION, -1] + table[t.SIZE, -1]) if count else 0
-    return EncodedBatches(out[:end], table)
+    shared = t.new_table(1)
+    _fill_shared(shared, options)
+    shared[t.LAST_OFFSET] = building.NOT_SHARED if last_offset is None else last_offset
+    # what readers take for every record; a broker leaves a marker's own time in its base timestamp
+    shared[t.MAX_TIMESTAMP] = options.append_time_ms if has_append_time else building.NOT_SHARED
+    return _build(source, options, limits, shared)
 
 
-def _fill(
-    source: EncoderInput, options: BatchOptions, limits: NDArray[np.int64], table: t.Table
-) -> tuple[t.Bytes, int]:
-    """Encode and compress all rows, a group of batches at a time, so that what is compressed is still in the cache."""
+def _build(source: EncoderInput, options: BatchOptions, limits: NDArray[np.int64], shared: t.Table) -> EncodedBatches:
     plain = np.empty(source.encoded_bound(source.rows), np.uint8)
     is_packed = options.codec is not Codec.NONE
-    limits[encode.STOP_BYTES] = GROUP_BYTES if is_packed else 1 << 62
     out = np.empty(compressed_bound(plain.size, source.rows), np.uint8) if is_packed else plain
-    functions = pack_functions(options.codec, options.level) if is_packed else None
-    row = batches = end = 0
-    while row < source.rows:
-        row, filled = encode.fill_batches(
-            source.columns, source.rows, source.keys, source.values, source.header_columns, source.header_keys,
-            source.header_values, limits, plain, table, row, batches,
-        )  # fmt: skip
-        if functions is not None:
-            end = compress_batches(plain, table, range(batches, filled), out, end, functions)
-        batches = filled
-    return out, batches
+    functions = pack_functions(options.codec, options.level)
+    table = t.new_table(source.rows)
+    outcome, count = building.build_batches(
+        source.columns, source.rows, source.keys, source.values, source.header_columns, source.header_keys,
+        source.header_values, limits, shared, plain, functions.addresses, functions.scratch, out, table,
+    )  # fmt: skip
+    if outcome == building.TOO_LARGE:
+        raise OptionError("a record takes more than 2 GiB; Kafka's batches cannot hold it")
+    if outcome == building.NOT_COMPRESSED:
+        size = table[t.SIZE, count - 1]
+        raise UnsupportedError(f"the {options.codec.label} library could not compress a batch of {size} bytes")
+    end = int(table[t.POSITION, count - 1] + table[t.SIZE, count - 1]) if count else 0
+    return EncodedBatches(out[:end], np.ascontiguousarray(table[:, :count]))
 
 
 def _fill_shared(table: t.Table, options: BatchOptions) -> None:
@@ -207,8 +197,3 @@ def _fill_shared(table: t.Table, options: BatchOptions) -> None:
     table[t.MARKER_TYPE] = -1
     table[t.COORDINATOR_EPOCH] = -1
     table[t.MARKER_TIMESTAMP] = -1
-
-
-def _check_sizes(table: t.Table) -> None:
-    if table.shape[1] and table[t.SIZE].max() - t.LOG_OVERHEAD > 0x7FFFFFFF:
-        raise OptionError("a record takes more than 2 GiB; Kafka's batches cannot hold it")

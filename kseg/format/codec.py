@@ -21,7 +21,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from kseg.errors import OptionError, UnsupportedError
+from kseg.errors import OptionError
 from kseg.native.codecs import FUNCTIONS, GZIP, GZIP_STATE, LZ4, SNAPPY, ZSTD, xxhash32
 from kseg.native.compress import (
     BLOCK_SLACK,
@@ -29,14 +29,13 @@ from kseg.native.compress import (
     LEVEL,
     PACK_FIELDS,
     SCRATCH_BYTES,
-    pack_batches,
     pack_payload,
     packed_bound,
 )
 from kseg.native.deflate import DECOMPRESSOR, FLAGS_AT, HEADER_CHECKSUM, INFLATE
 from kseg.native.memory import as_array
 from kseg.native.snappy import BAD_BLOCK, NO_ROOM
-from kseg.native.table import SIZE, Bytes, Table
+from kseg.native.table import Bytes
 from kseg.types import Codec
 
 LZ4_DEFAULT_LEVEL = 9
@@ -265,7 +264,8 @@ class PackFunctions:
 
 
 class _Kept(threading.local):
-    functions: PackFunctions | None = None
+    def __init__(self) -> None:
+        self.functions: dict[Codec, PackFunctions] = {}
 
 
 _kept = _Kept()
@@ -274,16 +274,15 @@ _kept = _Kept()
 def pack_functions(codec: Codec, level: int | None = None) -> PackFunctions:
     """This thread's functions for a codec and level.
 
-    Those of the last codec at its default level are kept: to set up a library's state takes as long as to compress
-    many a batch. Others are not, since high levels take hundreds of megabytes.
+    Those at a codec's default level are kept: to set up a library's state takes as long as to compress many a batch.
+    Others are not, since high levels take hundreds of megabytes.
     """
-    kept = _kept.functions
-    if level is None and kept is not None and kept.codec is codec:
-        return kept
-    functions = PackFunctions(codec, level)
-    if level is None:
-        _kept.functions = functions
-    return functions
+    if level is not None:
+        return PackFunctions(codec, level)
+    kept = _kept.functions.get(codec)
+    if kept is None:
+        kept = _kept.functions[codec] = PackFunctions(codec)
+    return kept
 
 
 def check_level(codec: Codec, level: int | None) -> None:
@@ -304,17 +303,6 @@ def compress(codec: Codec, data: Any, level: int | None = None) -> bytes:
     out = np.empty(packed_bound(source.size), np.uint8)
     end = pack_payload(int(codec), source, 0, source.size, out, 0, functions.addresses, functions.scratch)
     return out[:end].tobytes()
-
-
-def compress_batches(data: Bytes, table: Table, rows: range, out: Bytes, at: int, functions: PackFunctions) -> int:
-    """Compress the records of encoded batches to `out[at:]`, and return the end; positions and sizes follow."""
-    codec, addresses = int(functions.codec), functions.addresses
-    done, end = pack_batches(codec, data, table, rows.start, rows.stop, out, at, addresses, functions.scratch)
-    if done < rows.stop:
-        raise UnsupportedError(
-            f"the {functions.codec.label} library could not compress a batch of {table[SIZE, done]} bytes"
-        )
-    return int(end)
 
 
 def compressed_bound(size: int, batches: int) -> int:

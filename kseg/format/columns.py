@@ -24,6 +24,7 @@ IGNORED_COLUMNS = (
     "partition",
     "timestampType",
 )  # what a read gives besides; the log that is written decides them
+MAX_FIELD = 0x7FFFFFFF
 EMPTY = np.empty(0, np.uint8)
 
 
@@ -45,9 +46,7 @@ class EncoderInput:
 
     def encoded_bound(self, batches: int) -> int:
         """Bytes that are enough for all records in `batches` batches."""
-        lengths = self.columns[[records.KEY_LENGTH, records.VALUE_LENGTH]]
-        header_lengths = self.header_columns[[encode.HEADER_KEY_LENGTH, encode.HEADER_VALUE_LENGTH]]
-        data = int(np.maximum(lengths, 0).sum() + np.maximum(header_lengths, 0).sum())
+        data = self.keys.size + self.values.size + self.header_keys.size + self.header_values.size
         overhead = encode.RECORD_OVERHEAD * self.rows + encode.HEADER_OVERHEAD * self.header_columns.shape[1]
         return int(data + overhead + HEADER_SIZE * batches)
 
@@ -58,40 +57,44 @@ def encoder_input(batch: pa.RecordBatch, *, first_offset: int, now_ms: int) -> E
     Offsets are assigned from `first_offset` on unless a column gives them; then they must rise, and holes stay holes.
     A missing column is all null; a missing or null timestamp is `now_ms`.
     """
-    if not batch.schema.names:
+    given = _given_columns(batch)
+    columns = np.empty((records.HEADERS_COUNT + 1, batch.num_rows), np.int64)
+    columns[records.OFFSET] = _offsets(given.get("offset"), batch.num_rows, first_offset)
+    columns[records.TIMESTAMP] = _timestamps(given.get("timestamp"), now_ms)
+    keys = _fill_ranges(given.get("key"), "key", columns[records.KEY_START : records.KEY_LENGTH + 1])
+    values = _fill_ranges(given.get("value"), "value", columns[records.VALUE_START : records.VALUE_LENGTH + 1])
+    headers = given.get("headers")
+    if headers is None or headers.null_count == batch.num_rows:
+        columns[records.HEADERS_START :] = 0
+        return EncoderInput(columns, keys, values, np.empty((encode.HEADER_COLUMNS, 0), np.int64), EMPTY, EMPTY)
+    columns[records.HEADERS_START], columns[records.HEADERS_COUNT], items = _headers(headers)
+    header_columns = np.empty((encode.HEADER_COLUMNS, len(items)), np.int64)
+    header_keys = _fill_ranges(items.field("key"), "headers.key", header_columns[: encode.HEADER_VALUE_START])
+    header_values = _fill_ranges(items.field("value"), "headers.value", header_columns[encode.HEADER_VALUE_START :])
+    nowhere = header_columns[encode.HEADER_KEY_LENGTH] < 0
+    if items.null_count:
+        nowhere |= items.is_null().to_numpy(zero_copy_only=False)
+    if nowhere.any() and nowhere[_used(columns)].any():
+        raise OptionError("a header or its key is null; Kafka has no such headers")
+    return EncoderInput(columns, keys, values, header_columns, header_keys, header_values)
+
+
+def _given_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    names = batch.schema.names
+    if not names:
         raise OptionError(f"there is no column; a log takes {', '.join(INPUT_COLUMNS)}")
-    for name in batch.schema.names:
-        if batch.schema.names.count(name) > 1:
+    for name in names:
+        if names.count(name) > 1:
             raise OptionError(f"column {name!r} is there twice")
         if name not in INPUT_COLUMNS and name not in IGNORED_COLUMNS:
             known = ", ".join(INPUT_COLUMNS)
             raise OptionError(f"unknown column {name!r}; a log takes {known}")
-    columns = np.zeros((records.RECORD_COLUMNS, batch.num_rows), np.int64)
-    columns[records.OFFSET] = _offsets(batch, first_offset)
-    columns[records.TIMESTAMP] = _timestamps(batch, now_ms)
-    columns[records.KEY_START], columns[records.KEY_LENGTH], keys = _binary(batch, "key")
-    columns[records.VALUE_START], columns[records.VALUE_LENGTH], values = _binary(batch, "value")
-    if "headers" not in batch.schema.names or batch.column("headers").null_count == batch.num_rows:
-        return EncoderInput(columns, keys, values, np.zeros((encode.HEADER_COLUMNS, 0), np.int64), EMPTY, EMPTY)
-    headers = _headers(batch.column("headers"))
-    columns[records.HEADERS_START], columns[records.HEADERS_COUNT], items = headers
-    header_columns = np.zeros((encode.HEADER_COLUMNS, len(items)), np.int64)
-    key_field, value_field = items.field("key"), items.field("value")
-    starts, lengths, header_keys = _ranges(key_field, "headers.key")
-    nowhere = items.is_null().to_numpy(zero_copy_only=False) if items.null_count else np.zeros(len(items), np.bool_)
-    used = _used(columns)
-    if ((lengths < 0) | nowhere)[used].any():
-        raise OptionError("a header or its key is null; Kafka has no such headers")
-    header_columns[encode.HEADER_KEY_START], header_columns[encode.HEADER_KEY_LENGTH] = starts, lengths
-    starts, lengths, header_values = _ranges(value_field, "headers.value")
-    header_columns[encode.HEADER_VALUE_START], header_columns[encode.HEADER_VALUE_LENGTH] = starts, lengths
-    return EncoderInput(columns, keys, values, header_columns, header_keys, header_values)
+    return dict(zip(names, batch.columns, strict=True))
 
 
-def _offsets(batch: pa.RecordBatch, first_offset: int) -> NDArray[np.int64]:
-    if "offset" not in batch.schema.names:
-        return np.arange(first_offset, first_offset + batch.num_rows, dtype=np.int64)
-    column = batch.column("offset")
+def _offsets(column: pa.Array | None, rows: int, first_offset: int) -> NDArray[np.int64]:
+    if column is None:
+        return np.arange(first_offset, first_offset + rows, dtype=np.int64)
     if column.null_count or not pa.types.is_integer(column.type):
         raise OptionError(f"column 'offset' must hold integers without nulls, got {column.type}")
     offsets: NDArray[np.int64] = _int64(column, "offset").to_numpy(zero_copy_only=False)
@@ -112,24 +115,25 @@ def _check_fraction(column: pa.Array) -> None:
             raise OptionError(f"column 'timestamp' has the negative value {least} {column.type.unit}; Kafka refuses it")
 
 
-def _timestamps(batch: pa.RecordBatch, now_ms: int) -> NDArray[np.int64]:
-    if "timestamp" not in batch.schema.names or pa.types.is_null(batch.schema.field("timestamp").type):
-        return np.full(batch.num_rows, now_ms, np.int64)
-    column = batch.column("timestamp")
+def _timestamps(column: pa.Array | None, now_ms: int) -> NDArray[np.int64] | int:
+    if column is None or pa.types.is_null(column.type):
+        return now_ms
     if pa.types.is_timestamp(column.type):
         _check_fraction(column)
         exact = column.type.unit == "s"  # finer units are cut to milliseconds
         column = _cast(column, pa.timestamp("ms", column.type.tz), "timestamp", safe=exact)
     elif not pa.types.is_integer(column.type):
         raise OptionError(f"column 'timestamp' must be a timestamp or milliseconds, got {column.type}")
-    stamps: NDArray[np.int64] = pc.fill_null(_int64(column, "timestamp"), now_ms).to_numpy(zero_copy_only=False)
+    if column.null_count:
+        column = pc.fill_null(_int64(column, "timestamp"), now_ms)
+    stamps: NDArray[np.int64] = _int64(column, "timestamp").to_numpy(zero_copy_only=False)
     if stamps.size and stamps.min() < -1:
         raise OptionError(f"column 'timestamp' has the negative value {stamps.min()}; Kafka refuses it (-1 means none)")
     return stamps
 
 
 def _int64(column: pa.Array, name: str) -> pa.Array:
-    return _cast(column, pa.int64(), name)
+    return column if pa.types.is_int64(column.type) else _cast(column, pa.int64(), name)
 
 
 def _cast(column: pa.Array, kind: pa.DataType, name: str, *, safe: bool = True) -> pa.Array:
@@ -139,35 +143,40 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, *, safe: bool = True) 
         raise OptionError(f"column {name!r} has a value that does not fit: {error}") from None
 
 
-def _binary(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64] | int, NDArray[np.int64] | int, Bytes]:
-    if name not in batch.schema.names or pa.types.is_null(batch.schema.field(name).type):
-        return 0, -1, EMPTY
-    return _ranges(batch.column(name), name)
-
-
-def _ranges(array: pa.Array, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], Bytes]:
-    """Starts and lengths of a variable-width array, -1 for null, and the bytes that they point into."""
-    kind = array.type
-    if pa.types.is_string(kind):
-        array = array.view(pa.binary())
-    elif pa.types.is_large_string(kind):
-        array = array.view(pa.large_binary())
-    elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        try:
-            array = array.cast(pa.large_binary())
-        except pa.ArrowException:
-            raise OptionError(f"column {name!r} must hold bytes or text, got {kind}") from None
-    width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
-    _, offset_buffer, data_buffer = array.buffers()
+def _fill_ranges(array: pa.Array | None, name: str, ranges: NDArray[np.int64]) -> Bytes:
+    """Fill starts and lengths of a variable-width array, -1 for null; return the bytes that they point into."""
+    starts, lengths = ranges
+    if array is None or pa.types.is_null(array.type):
+        starts[:], lengths[:] = 0, -1
+        return EMPTY
+    array, width = _as_binary(array, name)
     if not len(array):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), EMPTY
-    bounds = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    lengths = np.diff(bounds)
+        return EMPTY
+    _, offset_buffer, data_buffer = array.buffers()
+    bounds = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1]
+    first, last = int(bounds[0]), int(bounds[-1])
+    np.subtract(bounds[:-1], first, out=starts, casting="unsafe")
+    np.subtract(bounds[1:], bounds[:-1], out=lengths, casting="unsafe")
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    if lengths.max(initial=0) > 0x7FFFFFFF:
+    if last - first > MAX_FIELD and lengths.max() > MAX_FIELD:
         raise OptionError(f"column {name!r} has a field of {lengths.max()} bytes; Kafka's limit is 2 GiB")
-    return bounds[:-1], lengths, as_array(data_buffer) if data_buffer is not None else EMPTY
+    return as_array(data_buffer)[first:last] if data_buffer is not None else EMPTY
+
+
+def _as_binary(array: pa.Array, name: str) -> tuple[pa.Array, type[np.int32 | np.int64]]:
+    """The same bytes as one of the two binary types, and the width of its offsets."""
+    kind = array.type
+    if pa.types.is_binary(kind):
+        return array, np.int32
+    if pa.types.is_string(kind):
+        return array.view(pa.binary()), np.int32
+    if pa.types.is_large_string(kind):
+        return array.view(pa.large_binary()), np.int64
+    try:
+        return array.cast(pa.large_binary()), np.int64
+    except pa.ArrowException:
+        raise OptionError(f"column {name!r} must hold bytes or text, got {kind}") from None
 
 
 def _used(columns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -189,4 +198,5 @@ def _headers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.
     counts = np.diff(offsets)
     if array.null_count:
         counts[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    return offsets[:-1], counts, items
+    first = offsets[0]
+    return offsets[:-1] - first, counts, items.slice(first, offsets[-1] - first)

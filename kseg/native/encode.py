@@ -12,7 +12,7 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.crc32c import crc32c
-from kseg.native.memory import copy_bytes, store_i16, store_i32, store_i64, store_u8, wrap_i64
+from kseg.native.memory import store_i16, store_i32, store_i64, store_u8, wrap_i64
 from kseg.native.records import (
     HEADERS_COUNT,
     HEADERS_START,
@@ -23,6 +23,7 @@ from kseg.native.records import (
     VALUE_LENGTH,
     VALUE_START,
 )
+from kseg.native.short_copies import copy_field
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -76,7 +77,7 @@ def _field_size(length: int) -> int:
 def _write_field(out: Any, at: int, source: Any, start: int, length: int) -> int:
     at = write_varint(out, at, length)
     if length > 0:
-        copy_bytes(out, at, source, start, length)
+        copy_field(out, at, source, start, length)
         at += length
     return at
 
@@ -107,52 +108,66 @@ def _write_headers(
     return at
 
 
+@inlined
+def _close_batch(table: Any, batch: int, end: int, last_offset: int, newest: int, count: int) -> None:
+    table[SIZE, batch] = end - table[POSITION, batch]
+    table[LAST_OFFSET, batch] = last_offset
+    table[MAX_TIMESTAMP, batch] = newest
+    table[COUNT, batch] = count
+
+
 @kernel
 def fill_batches(
     columns: Any, rows: int, keys: Any, values: Any, header_columns: Any, header_keys: Any, header_values: Any,
-    limits: Any, out: Any, table: Any, first_row: int, first_batch: int,
+    limits: Any, out: Any, start: int, table: Any, first_row: int, first_batch: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Encode records from `first_row` on into `out`, cut into batches; they go into `table` from `first_batch` on.
+    """Encode records from `first_row` on to `out[start:]`, cut into batches, from `first_batch` of `table` on.
 
-    Return the next record and the next batch: it stops behind the last record, or at limits[STOP_BYTES], but not before
-    one batch is done.
+    Return the next record and the next batch: it stops behind the last record, or limits[STOP_BYTES] behind `start`,
+    but not before one batch is done.
 
     `out` has room for everything: RECORD_OVERHEAD for each record, HEADER_OVERHEAD for each record header,
     HEADER_SIZE for each batch, and all the bytes. Of `table`, position, size, offsets, timestamps and count are
     filled.
     """
+    batch_bytes, batch_records, stop = limits[BATCH_BYTES], limits[BATCH_RECORDS], start + limits[STOP_BYTES]
     batch = first_batch - 1
-    at: Any = np.int64(0)  # typed: numba would compile what it is handed to once more for the literal 0
-    base_offset = 0
-    base_timestamp = 0
-    for row in range(first_row, rows):
-        offset = int(columns[OFFSET, row])
+    at: Any = np.int64(start)  # typed: numba would compile what it is handed to once more for the literal 0
+    position: Any = np.int64(start)
+    count: Any = np.int64(0)
+    newest: Any = np.int64(0)
+    offset: Any = np.int64(0)
+    base_offset: Any = np.int64(0)
+    base_timestamp: Any = np.int64(0)
+    for number in range(first_row, rows):
+        row: Any = np.uint64(number)  # an index that cannot be negative
+        last_offset, offset = offset, int(columns[OFFSET, row])
         timestamp = int(columns[TIMESTAMP, row])
         tail = (
-            _field_size(columns[KEY_LENGTH, row])
+            1
+            + _field_size(columns[KEY_LENGTH, row])
             + _field_size(columns[VALUE_LENGTH, row])
             + _headers_size(columns, row, header_columns)
         )
-        body = 0
-        fits = False
-        if batch >= first_batch:
-            delta = offset - base_offset
-            body = 1 + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(delta) + tail
-            size = at - table[POSITION, batch] + varint_size(body) + body
-            fits = size <= limits[BATCH_BYTES] and table[COUNT, batch] < limits[BATCH_RECORDS] and delta <= MAX_DELTA
-        if not fits:
-            if batch >= first_batch and at >= limits[STOP_BYTES]:
-                return row, batch + 1
+        body = tail + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(offset - base_offset)
+        size = at - position + varint_size(body) + body
+        is_full = size > batch_bytes or count >= batch_records or offset - base_offset > MAX_DELTA
+        if is_full or count == 0:
+            if count > 0:
+                _close_batch(table, batch, at, last_offset, newest, count)
+                if at >= stop:
+                    return number, batch + 1
             batch += 1
+            count = np.int64(0)
+            newest = timestamp
             base_offset = offset if limits[GIVEN_BASE_OFFSET] < 0 else int(limits[GIVEN_BASE_OFFSET])
             base_timestamp = int(limits[GIVEN_BASE_TIMESTAMP]) if limits[FIXED_BASE_TIMESTAMP] else timestamp
+            position = at
             table[POSITION, batch] = at
             table[BASE_OFFSET, batch] = base_offset
             table[BASE_TIMESTAMP, batch] = base_timestamp
-            table[MAX_TIMESTAMP, batch] = timestamp
-            table[COUNT, batch] = 0
             at += HEADER_SIZE
-            body = 1 + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(offset - base_offset) + tail
+            body = tail + varint_size(wrap_i64(timestamp - base_timestamp)) + varint_size(offset - base_offset)
         at = write_varint(out, at, body)
         store_u8(out, at, 0)
         at = write_varint(out, at + 1, wrap_i64(timestamp - base_timestamp))
@@ -160,10 +175,10 @@ def fill_batches(
         at = _write_field(out, at, keys, columns[KEY_START, row], columns[KEY_LENGTH, row])
         at = _write_field(out, at, values, columns[VALUE_START, row], columns[VALUE_LENGTH, row])
         at = _write_headers(out, at, columns, row, header_columns, header_keys, header_values)
-        table[SIZE, batch] = at - table[POSITION, batch]
-        table[LAST_OFFSET, batch] = offset
-        table[COUNT, batch] += 1
-        table[MAX_TIMESTAMP, batch] = max(table[MAX_TIMESTAMP, batch], np.int64(timestamp))
+        count += 1
+        newest = max(newest, timestamp)
+    if count > 0:
+        _close_batch(table, batch, at, offset, newest, count)
     return rows, batch + 1
 
 

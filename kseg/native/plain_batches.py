@@ -15,9 +15,10 @@ from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.codecs import ZSTD, decompress
 from kseg.native.crc32c import inlined_crc32c
 from kseg.native.memory import load_i16, load_i32, load_i64, load_u8, wrap_i64
-from kseg.native.plain_records import BEYOND, SLACK, read_plain
+from kseg.native.plain_records import SLACK, read_plain
 from kseg.native.records import KEY_BYTES, NULL_KEYS, NULL_VALUES, VALUE_BYTES
 from kseg.native.rows import FILLED, NEXT_POSITION, NEXT_RECORD, fill_plain
+from kseg.native.short_copies import BEYOND
 from kseg.native.steps import HELD, LAST, STEP_CURSOR, WALKED
 from kseg.native.table import (
     CODEC_MASK,

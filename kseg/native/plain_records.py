@@ -10,8 +10,8 @@ from typing import Any, Final
 from kseg.native._jit import inlined
 from kseg.native.little_endian import load_le64
 from kseg.native.memory import load_u8
+from kseg.native.short_copies import BEYOND
 
-BEYOND: Final = 128  # bytes behind a field that may be copied with it
 SLACK: Final = BEYOND  # bytes behind a payload that may be looked at; `read_plain` itself needs 24
 TOO_LONG: Final = 1 << 40  # more than any record has room for
 

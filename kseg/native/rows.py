@@ -12,8 +12,8 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.legacy import key_and_value
-from kseg.native.memory import load_i32, load_i64, load_u8, move32, move_bytes, prefetch_byte, wrap_i64
-from kseg.native.plain_records import BEYOND, SLACK, read_plain
+from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes, prefetch_byte, wrap_i64
+from kseg.native.plain_records import SLACK, read_plain
 from kseg.native.records import (
     BAD_COUNT,
     BAD_MESSAGE,
@@ -32,6 +32,7 @@ from kseg.native.records import (
     legacy_base,
     read_record,
 )
+from kseg.native.short_copies import BEYOND, copy_beyond
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -104,21 +105,6 @@ def _has_room(out: Any, place: Any, key_length: int, value_length: int, beyond: 
 
 
 @inlined
-def _copy_beyond(content: Any, at: int, source: Any, start: int, length: int) -> None:
-    """Copy a field, and up to BEYOND bytes that lie behind it: a call, and its look at the length, cost more."""
-    move32(content, at, source, start)
-    if length > 32:
-        move32(content, at + 32, source, start + 32)
-        move32(content, at + 64, source, start + 64)
-        move32(content, at + 96, source, start + 96)
-        done: Any = np.int64(128)
-        while done < length:
-            move32(content, at + done, source, start + done)
-            move32(content, at + done + 32, source, start + done + 32)
-            done += 64
-
-
-@inlined
 def _append_binary(
     source: Any, start: int, length: int, column: Any, row: int, at: int, nulls: int, beyond: int
 ) -> tuple[int, int]:
@@ -129,7 +115,7 @@ def _append_binary(
     offsets[np.uint64(row)] = at
     if length >= 0:
         if beyond:
-            _copy_beyond(content, at, source, start, length)
+            copy_beyond(content, at, source, start, length)
         else:
             move_bytes(content, at, source, start, length)  # in place they overlap
         return at + length, nulls

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kseg.native._jit import inlined
+from kseg.native.little_endian import store_le16
 from kseg.native.memory import load_u8, store_u8
 
 BAD_VARINT = -1  # in place of the next position
@@ -64,9 +65,14 @@ def read_varlong(data: Any, position: int, end: int) -> tuple[int, int]:
 def varint_size(value: int) -> int:
     """Bytes that `write_varint` takes for a number of up to 64 bits."""
     rest = (value << 1) ^ (value >> 63)
-    size = 1
+    if rest & ~127 == 0:
+        return 1
+    if rest & ~16383 == 0:
+        return 2
+    size = 3
+    rest = (rest >> 14) & 0x0003FFFFFFFFFFFF
     while rest & ~127:
-        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        rest >>= 7
         size += 1
     return size
 
@@ -75,6 +81,12 @@ def varint_size(value: int) -> int:
 def write_varint(data: Any, position: int, value: int) -> int:
     """Encode a number of up to 64 bits; return the next position. The caller has made room for 10 bytes."""
     rest = (value << 1) ^ (value >> 63)
+    if rest & ~127 == 0:  # one and two bytes apart from the loop: next to all numbers of a record
+        store_u8(data, position, rest)
+        return position + 1
+    if rest & ~16383 == 0:
+        store_le16(data, position, (rest & 127) | 128 | (rest >> 7) << 8)
+        return position + 2
     while rest & ~127:
         store_u8(data, position, (rest & 127) | 128)
         rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.native import (
+    building,
     cleaning,
     codecs,
     compress,
@@ -68,11 +69,15 @@ def warm_up() -> None:
     gather.fill_offsets(numbers[:0], numbers[:0], flags[:0], 0, 0, numbers)
     limits = np.zeros(encode.LIMITS, np.int64)
     header_columns = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)
-    encode.fill_batches(columns, 0, data, data, header_columns, data, data, limits, data, table, 0, 0)
+    encode.fill_batches(columns, 0, data, data, header_columns, data, data, limits, data, 0, table, 0, 0)
     encode.write_headers(data, table, 0)
     packing = np.zeros(compress.PACK_FIELDS, np.int64)
     compress.pack_payload(codecs.LZ4, data, 0, 0, data, 0, packing, data)
     compress.pack_batches(codecs.LZ4, data, table, 0, 0, data, 0, packing, data)
+    shared = np.zeros((t.COLUMNS, 1), np.int64)
+    building.build_batches(
+        columns, 0, data, data, header_columns, data, data, limits, shared, data, packing, data, data, table
+    )
     state, roll_limits = np.zeros(indexing.STATE_FIELDS, np.int64), np.zeros(indexing.LIMIT_FIELDS, np.int64)
     entries = np.zeros((2, 1), np.int64)
     indexing.fill_index_entries(table, 0, 0, state, roll_limits, entries, entries)

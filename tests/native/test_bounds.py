@@ -174,7 +174,7 @@ def test_the_encoder_keeps_to_the_room_that_it_asks_for():
         limits = np.array([1 << 30, 1 << 30, 0, 0, -1, 1 << 62], np.int64)
         table = t.new_table(1)
         empty = np.zeros((encode.HEADER_COLUMNS, 0), np.int64)
-        assert encode.fill_batches(columns, 1, key, key, empty, key, key, limits, out, table, 0, 0) == (1, 1)
+        assert encode.fill_batches(columns, 1, key, key, empty, key, key, limits, out, 0, table, 0, 0) == (1, 1)
         table[t.ATTRIBUTES] = 0
         encode.write_headers(out, table, 1)
 

@@ -63,7 +63,7 @@ def encode(records, *, batch_bytes=1 << 30, batch_records=1 << 30, base_timestam
     table[:] = -1
     done, count = native.fill_batches(
         columns, len(records), keys.array(), values.array(), header_columns, header_keys.array(), header_values.array(),
-        limits, out, table, 0, 0,
+        limits, out[:room], 0, table, 0, 0,
     )  # fmt: skip
     assert done == len(records)
     assert bytes(out[room:]) == b"\xee" * GUARD, "wrote past the room that is said to be enough"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kseg.native import records, rows
 from kseg.native.memory import as_array
-from kseg.native.plain_records import BEYOND
+from kseg.native.short_copies import BEYOND
 from tests.native.guarded import Guarded
 from tests.native.harness import EVERYTHING, Decoder
 from tests.reference import batch as v2
