@@ -70,14 +70,15 @@ def _write_literal(data: Any, start: int, end: int, out: Any, at: int) -> int:
 @inlined
 def _write_copy(out: Any, at: int, back: int, size: int) -> int:
     """Copies of at most 64 bytes each; none is shorter than 4, which the short form cannot say."""
-    while size >= 68:
-        store_le32(out, at, 2 | 63 << 2 | back << 8)
-        at += 3
-        size -= 64
     if size > 64:
-        store_le32(out, at, 2 | 59 << 2 | back << 8)
-        at += 3
-        size -= 60
+        while size >= 68:
+            store_le32(out, at, 2 | 63 << 2 | back << 8)
+            at += 3
+            size -= 64
+        if size > 64:
+            store_le32(out, at, 2 | 59 << 2 | back << 8)
+            at += 3
+            size -= 60
     short = size < 12 and back < 2048  # chosen without a branch: nobody could predict it
     narrow = 1 | (size - 4) << 2 | (back >> 8) << 5 | (back & 255) << 8
     store_le32(out, at, narrow if short else 2 | (size - 1) << 2 | back << 8)
@@ -106,14 +107,14 @@ def _clear_table(table: Any, size: int) -> int:
 
 
 @inlined
-def _find_match(data: Any, start: int, here: int, last: int, table: Any, shift: int) -> tuple[int, int]:
+def _find_match(data: Any, here: int, last: int, table: Any, shift: int) -> tuple[int, int]:
     """The next place from `here` on whose four bytes were seen before, and where; (-1, -1) where there is none."""
     tried = 32
     while here < last:
         word = load_le32(data, here)
         slot = _slot(word, shift)
-        seen = start + load_le16(table, slot)
-        store_le16(table, slot, here - start)
+        seen = load_le16(table, slot)
+        store_le16(table, slot, here)
         if word == load_le32(data, seen):
             return here, seen
         here += tried >> 5  # after 32 bytes without a match every second one is tried, and so on
@@ -122,18 +123,20 @@ def _find_match(data: Any, start: int, here: int, last: int, table: Any, shift: 
 
 
 @inlined
-def compress_block(data: Any, start: int, end: int, out: Any, at: int, table: Any) -> int:
-    """Compress `data[start:end]`, at most BLOCK_LIMIT bytes, to `out[at:]`; return where the block ends there.
+def compress_block(source: Any, start: int, stop: int, out: Any, at: int, table: Any) -> int:
+    """Compress `source[start:stop]`, at most BLOCK_LIMIT bytes, to `out[at:]`; return where the block ends there.
 
     `out` has room for `size + size // 6 + 32` bytes, and `table` is scratch of TABLE_BYTES.
     """
-    at = _write_length(out, at, end - start)
-    done = start  # what lies before it is written
+    data = source[start:stop]  # so that positions are those in the table
+    end = stop - start
+    at = _write_length(out, at, end)
+    done = 0  # what lies before it is written
     last = end - _MARGIN
-    here = start + 1
-    shift = _clear_table(table, end - start) if here < last else 0
+    here = 1
+    shift = _clear_table(table, end) if here < last else 0
     while here < last:
-        here, seen = _find_match(data, start, here, last, table, shift)
+        here, seen = _find_match(data, here, last, table, shift)
         if here < 0:
             break
         if here - done <= 16:  # the margin, and what a match saves, leave room for a whole step
@@ -149,11 +152,11 @@ def compress_block(data: Any, start: int, end: int, out: Any, at: int, table: An
             if here >= last:
                 break
             around = load_le64(data, here - 1)
-            store_le16(table, _slot(around & 0xFFFFFFFF, shift), here - 1 - start)
+            store_le16(table, _slot(around & 0xFFFFFFFF, shift), here - 1)
             word = (around >> 8) & 0xFFFFFFFF
             slot = _slot(word, shift)
-            seen = start + load_le16(table, slot)
-            store_le16(table, slot, here - start)
+            seen = load_le16(table, slot)
+            store_le16(table, slot, here)
             if word != load_le32(data, seen):
                 break
         here += 1
