@@ -182,6 +182,7 @@ class KeptOffsets:
         self._keys = earlier
         self.first_offset = first_offset
         self.bits = np.zeros((end - first_offset + 7) // 8, np.uint8)
+        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, keys_: KeyMap, first_offset: int, end: int, *, has_earlier: bool = True) -> Self:
@@ -189,6 +190,13 @@ class KeptOffsets:
         kept = cls(first_offset, end, keys_ if has_earlier else None)
         native.mark_latest(keys_.slots, first_offset, kept.bits)
         return kept
+
+    def mark(self, slots: NDArray[np.int64]) -> None:
+        """Take the offsets that some slots of a map hold; several threads may, each with bits of its own meanwhile."""
+        bits = np.zeros_like(self.bits)
+        native.mark_latest(slots, self.first_offset, bits)
+        with self._lock:
+            self.bits |= bits
 
     def __call__(self, run: Run) -> NDArray[np.int64]:
         """For each record that is superseded an offset behind its own, else -1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -10,6 +11,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from kseg.compaction import sweep
 from kseg.compaction.config import Strategy
@@ -92,7 +95,16 @@ class LocalPasses:
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - held):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
-        return KeptOffsets.of(keys, first, end, has_earlier=has_earlier), parts
+        is_shared = (self._threads + 1) * (end - first) <= 8 * (budget - held)  # each thread has bits of its own
+        return self._kept_offsets(keys, first, end, has_earlier=has_earlier, is_shared=is_shared), parts
+
+    def _kept_offsets(self, keys: KeyMap, first: int, end: int, *, has_earlier: bool, is_shared: bool) -> KeptOffsets:
+        if not is_shared:
+            return KeptOffsets.of(keys, first, end, has_earlier=has_earlier)
+        kept = KeptOffsets(first, end, keys if has_earlier else None)
+        with closing(self._stream(kept.mark, np.array_split(keys.slots, self._threads))) as marked:
+            collections.deque(marked, maxlen=0)
+        return kept
 
     def _find_by_files(self, folder: Path) -> tuple[LatestOffsets, list[TransactionRows]]:
         budget = self._round.config.memory_budget
@@ -174,7 +186,7 @@ class LocalPasses:
                 return Rewritten(counts=done.counts, bytes_read=done.bytes_read)
             if not hasattr(local, "rewriter"):
                 local.rewriter = Rewriter(rules, latest, self._means.decoder())
-            result: Rewritten = local.rewriter.rewrite(piece, lambda data, table: turns.put(number, data, table))
+            result: Rewritten = local.rewriter.rewrite(piece, exchange=partial(turns.exchange, number))
             turns.end(number)
             return result
 

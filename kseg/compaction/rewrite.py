@@ -30,6 +30,8 @@ from kseg.types import Codec
 LatestOffsets = Callable[[Run], NDArray[np.int64]]
 Append = Callable[[t.Bytes, t.Table], None]
 """Takes batches that lie back to back in some bytes, with positions in them; the bytes may change afterwards."""
+Exchange = Callable[[t.Bytes, int, t.Table], t.Bytes]
+"""Takes batches that lie in so many of the first bytes of a room, which it may keep; gives one that is as large."""
 _CODECS: Final = 5
 OUT_BYTES: Final = 1 << 20  # what is written is handed over in parts of about this size
 WRITTEN_ROWS: Final = 1000  # and of not many more batches than this
@@ -105,19 +107,21 @@ class Rewriter:
         self._batches = 0
         self._totals = np.zeros(TOTALS, np.int64)
         self._append: Append = _nowhere
+        self._exchange: Exchange | None = None
 
-    def rewrite(self, piece: Piece, append: Append | None = None) -> Rewritten:
+    def rewrite(self, piece: Piece, append: Append | None = None, *, exchange: Exchange | None = None) -> Rewritten:
         """Rewrite one piece.
 
         Args:
             append: Takes what is left, which is then not part of the result.
+            exchange: Takes it instead, with the memory that it lies in.
 
         Raises:
             FormatError: A batch is damaged.
         """
         result = Rewritten()
         self._filled = self._batches = 0
-        self._append = append or result.append
+        self._append, self._exchange = append or result.append, exchange
         rules = self._rule_array(piece.segment)
         kept = self._kept
         straight = None if kept is None else lambda span: self._rewrite_straight(span, piece, kept, rules, result)
@@ -144,7 +148,7 @@ class Rewriter:
         """
         result = Rewritten(bytes_read=_size(payloads.chunk.table, payloads.rows))
         self._filled = self._batches = 0
-        self._append = append
+        self._append, self._exchange = append, None
         rules = self._rule_array(segment)
         fates, _ = self._fates(payloads.chunk.table, payloads.rows, rules)
         self._find_packers(int(cleaning.codecs_of(payloads.chunk.table, payloads.rows.start, payloads.rows.stop)))
@@ -261,7 +265,11 @@ class Rewriter:
 
     def _hand_over(self) -> None:
         if self._batches:
-            self._append(self._out[: self._filled], self._written[:, : self._batches].copy())
+            table = self._written[:, : self._batches].copy()
+            if self._exchange is None:
+                self._append(self._out[: self._filled], table)
+            else:
+                self._out = self._exchange(self._out, self._filled, table)
             self._filled = self._batches = 0
 
     def _find_packers(self, codecs: int) -> None:

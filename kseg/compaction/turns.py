@@ -1,7 +1,8 @@
 """Threads that work on pieces side by side write into one segment, in the order of the pieces.
 
-Who works on the piece whose turn it is writes what it has, straight from its own memory. What others have by then is
-copied, unless it stays as it is, and waits; it is written as soon as its turn comes, by whoever ended the turn before.
+Who works on the piece whose turn it is writes what it has, straight from its own memory. What others have by then
+waits: in the memory that it lies in, where that stays as it is or is exchanged for other memory, else in a copy. It is
+written as soon as its turn comes, by whoever ended the turn before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kseg.native.memory import pooled
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Batches that wait; `room` is where they were copied to, None where they were not."""
+    """Batches that wait; `room` is the memory that is free when they are written, None where it is somebody else's."""
 
     data: t.Bytes
     table: t.Table
@@ -64,25 +65,45 @@ class Turns:
 
     def put(self, number: int, data: t.Bytes, table: t.Table, *, stays: bool = False) -> None:
         """Take batches of a piece that lie back to back in `data`, which may change afterwards unless it `stays`."""
-        if self._takes_turn(number, data.nbytes + table.nbytes):
-            self._write(data, table)
-            self._write_waiting()
+        if self._writes_at_once(number, data, table):
             return
-        if self._is_stopped:
-            return
-        part = _Part(data, table, None) if stays else self._copied(data, table)
+        self._let_wait(number, _Part(data, table, None) if stays else self._copied(data, table))
+
+    def exchange(self, number: int, room: t.Bytes, filled: int, table: t.Table) -> t.Bytes:
+        """Take batches of a piece that lie in the first bytes of a room; give it back, or another that is as large."""
+        data = room[:filled]
+        if self._writes_at_once(number, data, table):
+            return room
+        if 2 * filled < room.size:  # what waits for long is not to take much more memory than it needs
+            self._let_wait(number, self._copied(data, table))
+            return room
+        another = self._room(room.size)
+        self._let_wait(number, _Part(data, table, room))
+        return another
+
+    def _writes_at_once(self, number: int, data: t.Bytes, table: t.Table) -> bool:
+        """Write, where a piece has its turn; tell whether nothing is left to do."""
+        if not self._takes_turn(number, data.nbytes + table.nbytes):
+            return self._is_stopped
+        self._write(data, table)
+        self._write_waiting()
+        return True
+
+    def _let_wait(self, number: int, part: _Part) -> None:
         with self._lock:
             self._waiting[number].append(part)
         if self._may_write(number):  # its turn came meanwhile
             self._write_waiting()
 
     def _copied(self, data: t.Bytes, table: t.Table) -> _Part:
-        with self._lock:
-            room = self._rooms.pop() if self._rooms else pooled(0)
-        if room.size < data.size:
-            room = pooled(data.size + data.size // 4)
+        room = self._room(data.size)
         room[: data.size] = data
         return _Part(room[: data.size], table, room)
+
+    def _room(self, size: int) -> t.Bytes:
+        with self._lock:
+            room = self._rooms.pop() if self._rooms else pooled(0)
+        return room if room.size >= size else pooled(size + size // 4)
 
     def end(self, number: int) -> None:
         """A piece is over."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kseg.compaction.keymap import MIN_SLOTS, KeyMap, KeyMapFull, new_hash_key
+from kseg.compaction.keymap import MIN_SLOTS, KeptOffsets, KeyMap, KeyMapFull, new_hash_key
 from kseg.native.keymap import SLOT_BYTES
 
 BATCHES = 12
@@ -48,3 +48,16 @@ def test_a_map_grows_within_its_budget_alone():
         for seed in range(BATCHES):
             fixed.put(batch(seed, 10**9))
     assert len(fixed.slots) == MIN_SLOTS
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_offsets_that_threads_mark_are_those_of_the_map(threads):
+    keys = KeyMap(MIN_SLOTS, new_hash_key(), 1 << 30, 2)
+    entries = np.random.default_rng(7).integers(-(2**62), 2**62, (5000, 3))
+    entries[:, 2] = np.arange(300, 5300)
+    keys.put(entries)
+    kept = KeptOffsets(300, 5300)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(kept.mark, np.array_split(keys.slots, threads)))
+    assert (kept.bits == KeptOffsets.of(keys, 300, 5300).bits).all()
+    assert int(np.unpackbits(kept.bits).sum()) == 5000

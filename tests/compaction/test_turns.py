@@ -35,6 +35,43 @@ def do_piece(turns, number, shared=None):
     return Rewritten()
 
 
+def do_piece_by_exchange(turns, number, filled):
+    """The same, where memory is exchanged."""
+    room = np.empty(filled + 3, np.uint8)
+    for place in range(PARTS):
+        room[:2], room[2:] = part(number, place)[0], 77
+        room = turns.exchange(number, room, 2 if place % 2 else filled, t.new_table(0))
+        assert room.size >= filled + 3
+        room[:] = 255
+    turns.end(number)
+    return Rewritten()
+
+
+@pytest.mark.parametrize("filled", [2, 3, 50])
+@pytest.mark.parametrize("seed", range(counts(10)))
+def test_what_waits_keeps_its_memory_until_it_is_written(seed, filled):
+    turns, written, order = Turns(), [], list(range(PIECES))
+    random.Random(seed).shuffle(order)
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(do_piece_by_exchange, turns, number, filled) for number in order]
+        results = (future.result() for future in made)
+        with closing(turns.gather(results, lambda data, _: written.append(data.tolist()))) as gathered:
+            assert len(list(gathered)) == PIECES
+    assert written == [
+        [number, place] + [77] * (0 if place % 2 else filled - 2) for number in range(PIECES) for place in range(PARTS)
+    ]
+
+
+def test_what_fills_its_memory_is_not_copied_while_it_waits():
+    turns, room, seen = Turns(), np.empty(8, np.uint8), []
+    assert turns.exchange(1, room, 8, t.new_table(0)) is not room
+    for number in range(2):
+        turns.end(number)
+    with closing(turns.gather([], lambda data, _: seen.append(np.shares_memory(data, room)))) as gathered:
+        list(gathered)
+    assert seen == [True]
+
+
 @pytest.mark.parametrize("seed", range(counts(20)))
 def test_what_threads_make_is_written_in_order(seed):
     turns, written, order = Turns(), [], list(range(PIECES))
