@@ -95,7 +95,9 @@ class LocalPasses:
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - held):
             return keys.latest_of, parts
         has_earlier = self._round.segments[0].base_offset < first
-        is_shared = (self._threads + 1) * (end - first) <= 8 * (budget - held)  # each thread has bits of its own
+        # each thread has bits of its own: these take memory, and time where there are many more of them than keys
+        fits = (self._threads + 1) * (end - first) <= 8 * (budget - held)
+        is_shared = self._threads > 1 and fits and end - first <= keys.size
         return self._kept_offsets(keys, first, end, has_earlier=has_earlier, is_shared=is_shared), parts
 
     def _kept_offsets(self, keys: KeyMap, first: int, end: int, *, has_earlier: bool, is_shared: bool) -> KeptOffsets:

@@ -19,11 +19,12 @@ from kseg.native.memory import pooled
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Batches that wait; `room` is the memory that is free when they are written, None where it is somebody else's."""
+    """Batches that wait; when they are written, `room`, the memory that they lie in, is one of `rooms` again."""
 
     data: t.Bytes
     table: t.Table
-    room: t.Bytes | None
+    room: t.Bytes
+    rooms: list[t.Bytes]
 
     @property
     def size(self) -> int:
@@ -50,7 +51,9 @@ class Turns:
         self._turn = 0
         self._ended: set[int] = set()
         self._waiting: defaultdict[int, list[_Part]] = defaultdict(list)
-        self._rooms: list[t.Bytes] = []  # of what has waited, for what will: pages that were used cost nothing
+        # memory of what has waited, for what will: pages that were used cost nothing
+        self._exchanged: list[t.Bytes] = []
+        self._copies: list[t.Bytes] = []
         self._is_busy = True  # somebody writes, or nobody can yet
 
     def gather(self, results: Iterable[Rewritten], append: Append) -> Generator[Rewritten]:
@@ -67,7 +70,7 @@ class Turns:
         """Take batches of a piece that lie back to back in `data`, which may change afterwards unless it `stays`."""
         if self._writes_at_once(number, data, table):
             return
-        self._let_wait(number, _Part(data, table, None) if stays else self._copied(data, table))
+        self._let_wait(number, _Part(data, table, data, []) if stays else self._copied(data, table))
 
     def exchange(self, number: int, room: t.Bytes, filled: int, table: t.Table) -> t.Bytes:
         """Take batches of a piece that lie in the first bytes of a room; give it back, or another that is as large."""
@@ -77,9 +80,20 @@ class Turns:
         if 2 * filled < room.size:  # what waits for long is not to take much more memory than it needs
             self._let_wait(number, self._copied(data, table))
             return room
-        another = self._room(room.size)
-        self._let_wait(number, _Part(data, table, room))
+        another = self._room(self._exchanged, room.size, 0)
+        self._let_wait(number, _Part(data, table, room, self._exchanged))
         return another
+
+    def _copied(self, data: t.Bytes, table: t.Table) -> _Part:
+        room = self._room(self._copies, data.size, data.size // 4)
+        room[: data.size] = data
+        return _Part(room[: data.size], table, room, self._copies)
+
+    def _room(self, rooms: list[t.Bytes], size: int, more: int) -> t.Bytes:
+        """One that was used before, where it is large enough, else a new one."""
+        with self._lock:
+            room = rooms.pop() if rooms else pooled(0)
+        return room if room.size >= size else pooled(size + more)
 
     def _writes_at_once(self, number: int, data: t.Bytes, table: t.Table) -> bool:
         """Write, where a piece has its turn; tell whether nothing is left to do."""
@@ -94,16 +108,6 @@ class Turns:
             self._waiting[number].append(part)
         if self._may_write(number):  # its turn came meanwhile
             self._write_waiting()
-
-    def _copied(self, data: t.Bytes, table: t.Table) -> _Part:
-        room = self._room(data.size)
-        room[: data.size] = data
-        return _Part(room[: data.size], table, room)
-
-    def _room(self, size: int) -> t.Bytes:
-        with self._lock:
-            room = self._rooms.pop() if self._rooms else pooled(0)
-        return room if room.size >= size else pooled(size + size // 4)
 
     def end(self, number: int) -> None:
         """A piece is over."""
@@ -151,7 +155,8 @@ class Turns:
                 self._write(part.data, part.table)
             with self._lock:
                 self._waiting_bytes -= sum(part.size for part in parts)
-                self._rooms += [part.room for part in parts if part.room is not None]
+                for part in parts:
+                    part.rooms.append(part.room)
                 self._lock.notify_all()
 
     def _write(self, data: t.Bytes, table: t.Table) -> None:

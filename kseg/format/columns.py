@@ -7,6 +7,7 @@ timestamps from any unit or as milliseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -153,15 +154,23 @@ def _fill_ranges(array: pa.Array | None, name: str, ranges: NDArray[np.int64]) -
     if not len(array):
         return EMPTY
     _, offset_buffer, data_buffer = array.buffers()
+    data = EMPTY if data_buffer is None else as_array(data_buffer)
     bounds = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1]
-    first, last = int(bounds[0]), int(bounds[-1])
-    np.subtract(bounds[:-1], first, out=starts, casting="unsafe")
-    np.subtract(bounds[1:], bounds[:-1], out=lengths, casting="unsafe")
+    first, last = _check_bounds(bounds, len(array), data.size, name)
+    np.subtract(bounds[:-1], first, out=starts, dtype=np.int64)
+    np.subtract(bounds[1:], bounds[:-1], out=lengths, dtype=np.int64)
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
     if last - first > MAX_FIELD and lengths.max() > MAX_FIELD:
         raise OptionError(f"column {name!r} has a field of {lengths.max()} bytes; Kafka's limit is 2 GiB")
-    return as_array(data_buffer)[first:last] if data_buffer is not None else EMPTY
+    return data[first:last]
+
+
+def _check_bounds(bounds: NDArray[Any], count: int, size: int, name: str) -> tuple[int, int]:
+    """Where so many ranges begin and end; Arrow itself does not look at the offsets of what it is handed."""
+    if len(bounds) != count + 1 or bounds[0] < 0 or bounds[-1] > size or (bounds[1:] < bounds[:-1]).any():
+        raise OptionError(f"column {name!r} is no valid Arrow array: its offsets do not rise within its data")
+    return int(bounds[0]), int(bounds[-1])
 
 
 def _as_binary(array: pa.Array, name: str) -> tuple[pa.Array, type[np.int32 | np.int64]]:
@@ -195,8 +204,8 @@ def _headers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.
     if names != ["key", "value"]:
         raise OptionError(f"column 'headers' must be a list of (key, value) structs, got {array.type}")
     offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    first, last = _check_bounds(offsets, len(array), len(items), "headers")
     counts = np.diff(offsets)
     if array.null_count:
         counts[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    first = offsets[0]
-    return offsets[:-1] - first, counts, items.slice(first, offsets[-1] - first)
+    return offsets[:-1] - first, counts, items.slice(first, last - first)

@@ -66,6 +66,8 @@ def build_batches(
     """
     codec = shared[ATTRIBUTES, 0] & CODEC_MASK
     sequence = shared[BASE_SEQUENCE, 0]
+    if sequence > _MAX_INT:
+        sequence &= _MAX_INT
     row: Any = np.int64(0)
     batch: Any = np.int64(0)
     end: Any = np.int64(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 
 import numpy as np
@@ -70,6 +70,43 @@ def test_what_fills_its_memory_is_not_copied_while_it_waits():
     with closing(turns.gather([], lambda data, _: seen.append(np.shares_memory(data, room)))) as gathered:
         list(gathered)
     assert seen == [True]
+
+
+def test_memory_goes_round():
+    """Rooms neither grow nor get more than those that wait at a time."""
+    turns, room, places = Turns(), np.empty(100, np.uint8), set()
+    with closing(turns.gather(iter([Rewritten()]), lambda data, table: None)) as gathered:
+        next(gathered)
+        for number in range(1, 40, 2):
+            for _ in range(3):
+                room = turns.exchange(number, room, 60, t.new_table(0))
+                places.add(room.ctypes.data)
+                assert room.size == 100
+            turns.end(number - 1)
+            turns.end(number)
+    assert len(places) == 4
+
+
+def test_who_has_to_wait_for_its_turn_gets_its_memory_back():
+    turns, written, room = Turns(most_waiting=10), [], np.full(8, 7, np.uint8)
+    assert turns.exchange(1, room, 8, t.new_table(0)) is not room
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(turns.gather(iter([Rewritten()]), lambda data, _: written.append(data.tolist()))) as gathered,
+    ):
+        next(gathered)
+        second = np.full(8, 8, np.uint8)
+        waits = pool.submit(turns.exchange, 1, second, 8, t.new_table(0))
+        assert not wait([waits], timeout=0.2).done
+        turns.end(0)
+        assert waits.result(timeout=10) is second
+    assert written == [[7] * 8, [8] * 8]
+
+
+def test_memory_is_given_back_where_all_is_stopped():
+    turns, room = Turns(most_waiting=0), np.empty(8, np.uint8)
+    turns.stop()
+    assert turns.exchange(3, room, 8, t.new_table(0)) is room
 
 
 @pytest.mark.parametrize("seed", range(counts(20)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from tests.reference.record import Record
 
 NOW = 1_700_000_000_123
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS = pa.list_(HEADER)
 
 
 def written(first_offset=0, **columns):
@@ -216,3 +218,56 @@ def test_a_time_just_before_1970_does_not_become_none(value, unit):
     batch = pa.record_batch({"value": [b"v"], "timestamp": pa.array([value], pa.timestamp(unit))})
     with pytest.raises(OptionError, match="negative value"):
         encode_batches(batch, first_offset=0, options=BatchOptions(), now_ms=0)
+
+
+BOUNDS = {
+    "fall": [0, 4096, 0, 4096],
+    "begin below the data": [-8, 5, 6],
+    "end behind the data": [0, 5, 4097],
+    "wrap around": [0, -(2**31), 2**31 - 1, 4096],
+}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS.keys())
+@pytest.mark.parametrize(("kind", "width"), [(pa.binary(), np.int32), (pa.large_string(), np.int64)], ids=str)
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_offsets_that_do_not_rise_within_the_data_are_refused(name, kind, width, bounds):
+    offsets = np.zeros(len(bounds), width)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bytes(4096))]
+    batch = pa.record_batch({name: pa.Array.from_buffers(kind, len(bounds) - 1, buffers)})
+    offsets[:] = bounds  # pyarrow looks at the first and the last one of what it makes, and of nothing that it reads
+    with pytest.raises(OptionError, match="no valid Arrow array"):
+        encoder_input(batch, first_offset=0, now_ms=0)
+
+
+@pytest.mark.parametrize("bounds", [[0, 2, 0, 2], [0, 1, 3], [-1, 1, 2]])
+@pytest.mark.parametrize("kind", [pa.ListArray, pa.LargeListArray])
+def test_lists_of_headers_that_do_not_rise_within_the_headers_are_refused(kind, bounds):
+    headers = pa.array([{"key": "h", "value": bytes(4096)}] * 2, HEADER)
+    width = np.int32 if kind is pa.ListArray else np.int64
+    list_type = pa.list_(HEADER) if kind is pa.ListArray else pa.large_list(HEADER)
+    offsets = np.zeros(len(bounds), width)
+    column = pa.Array.from_buffers(list_type, len(bounds) - 1, [None, pa.py_buffer(offsets)], children=[headers])
+    batch = pa.record_batch({"headers": column})
+    offsets[:] = bounds
+    with pytest.raises(OptionError, match="no valid Arrow array"):
+        encoder_input(batch, first_offset=0, now_ms=0)
+
+
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view(), pa.large_binary()], ids=str)
+def test_slices_of_rows_with_headers(list_of, kind):
+    header = pa.struct([("key", pa.string()), ("value", kind)])
+    lists = [[("a", b"1"), ("b", None)], None, [], [("c", b"33"), ("d", b""), ("e", b"5" * 40)], [("f", b"6")]]
+    whole = pa.record_batch({"value": pa.array([b"v"] * 5), "headers": pa.array(lists, list_of(header))})
+    for start in range(5):
+        for count in range(1, 6 - start):
+            rows = written(batch=whole.slice(start, count))
+            expected = [tuple((k.encode(), v) for k, v in row or ()) for row in lists[start : start + count]]
+            assert [row.headers for row in rows] == expected
+
+
+def test_room_is_asked_for_the_rows_of_a_slice_alone():
+    whole = pa.record_batch({"key": [b"k" * 1000] * 100, "headers": pa.array([[("h", b"v" * 1000)]] * 100, HEADERS)})
+    made = encoder_input(whole.slice(50, 1), first_offset=0, now_ms=0)
+    assert made.encoded_bound(1) < 2 * 1000 + 200
