@@ -85,9 +85,13 @@ def warm_up(contestant: Contestant, effort: Effort) -> None:
 
 
 def in_turn(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
-    """The order of a round: each begins once, so that nobody always comes behind one that leaves the disk busy."""
-    first = number % len(contestants)
-    return [*contestants[first:], *contestants[:first]]
+    """The order of a round: each begins in turn, and when all have begun, the next rounds go the other way round.
+
+    So nobody always comes behind the same one, which may leave the disk or the memory busy.
+    """
+    turns, first = divmod(number, len(contestants))
+    order = [*contestants[first:], *contestants[:first]]
+    return order[::-1] if turns % 2 else order
 
 
 def take_turns(contestants: Sequence[Contestant], effort: Effort) -> None:
