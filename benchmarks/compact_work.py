@@ -14,7 +14,17 @@ from benchmarks.keyed_data import KeyedCase
 from kseg.compaction import CleanerConfig, compact
 
 NOW_MS = 1_800_000_000_000
+READ_BYTES = 1 << 20
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
+
+
+def read_all(folder: Path) -> None:
+    """Have all files of a folder in the page cache: some machines page out what was not used for a minute."""
+    room = memoryview(bytearray(READ_BYTES))
+    for path in folder.iterdir():
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(room):
+                pass
 
 
 @dataclass(slots=True)
@@ -36,6 +46,8 @@ class Work:
                 (os.link if file.suffix == ".log" else shutil.copy2)(file, target / file.name)
             copies.append(target)
         os.sync()  # what others have written is on the disk, which would else be busy with it for a while
+        for target in copies:
+            read_all(target)
         return copies
 
     def run_kseg(self, workers: int, clock: Callable[[], float]) -> int:
