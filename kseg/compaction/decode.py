@@ -88,6 +88,7 @@ class RunDecoder:
         functions: The addresses of decompressors.
         limit: The largest batch that is decoded, decompressed or not.
         arena: What batches are decompressed into.
+        entries: For the keys of batches, as `native.keys` lists them.
     """
 
     def __init__(self, max_batch_bytes: int = MAX_BATCH_BYTES) -> None:
@@ -95,6 +96,7 @@ class RunDecoder:
         self.limit = max_batch_bytes
         self.functions = BlockFunctions()
         self.arena = np.empty(min(ARENA_BYTES, max_batch_bytes), np.uint8)
+        self.entries = np.empty((0, 3), np.int64)
         self._columns = np.empty((records.RECORD_COLUMNS, 0), np.int64)
 
     @functools.cached_property

@@ -13,7 +13,7 @@ from typing import Any
 from kseg.compaction.config import CleanerConfig, Strategy
 from kseg.compaction.copy import check_outputs
 from kseg.compaction.effective import effective_config
-from kseg.compaction.lanes import LANES, Means, run_lanes
+from kseg.compaction.lanes import Means, lanes_for, run_lanes
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
 from kseg.compaction.report import CompactionReport, PartitionCompaction
@@ -115,7 +115,8 @@ def compact(
 
         threads = workers or os.cpu_count() or 1
         one_by_one = spark is not None or uri is not None or threads == 1
-        done = run_lanes(work, chosen.logs, progress, 1 if one_by_one else min(LANES, len(chosen.logs)), threads)
+        lanes = 1 if one_by_one else lanes_for(len(chosen.logs), threads)
+        done = run_lanes(work, chosen.logs, progress, lanes, threads)
     return CompactionReport(
         tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs), chosen.unread()
     )

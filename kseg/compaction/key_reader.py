@@ -23,7 +23,7 @@ ROOM_ENTRIES: Final = 1 << 16  # the keys of a piece of usual records
 
 
 class KeyReader:
-    """Collects the keys of batches, with their offsets; one object per thread.
+    """Collects the keys of batches, with their offsets, in a decoder's memory; one at a time per thread.
 
     Attributes:
         in_order: Whether no two records that were read can have the same offset.
@@ -36,7 +36,6 @@ class KeyReader:
         self._hash_key = hash_key
         self._decoder = decoder or RunDecoder()
         self.room = self._decoder.room
-        self._entries = np.empty((0, 3), np.int64)
         self.count = 0
         self.in_order = True
         self.last_offset = -1
@@ -61,7 +60,7 @@ class KeyReader:
         self._make_room(found.records)
         self.count, stop, status, in_order = keys.fill_entries(
             found.chunk.data, found.arena, table, found.rows, found.skip, found.starts, found.ends, first_offset,
-            self._hash_key, self._entries, self.count,
+            self._hash_key, self._decoder.entries, self.count,
         )  # fmt: skip
         if status != DONE:
             raise record_error(table, stop, status)
@@ -99,7 +98,7 @@ class KeyReader:
                 (pread_address(), span.descriptor, span.end), room.buffer, room.table, room.skip,
                 (aborted.producers, aborted.firsts, aborted.markers), piece.segment.base_offset, decoder.arena,
                 decoder.limit, decoder.functions.addresses, room.starts, room.ends, (piece.start, piece.end),
-                first_offset, self._hash_key, self._entries, cursor,
+                first_offset, self._hash_key, self._decoder.entries, cursor,
             )  # fmt: skip
             self.count = int(cursor[keys.FILLED])
             if status == steps.FULL:
@@ -116,17 +115,17 @@ class KeyReader:
         """The same, with `~offset` instead of the offset."""
         before = self.count
         self.read(chunk, rows, hidden, first_offset)
-        added = self._entries[before : self.count, 2]
+        added = self._decoder.entries[before : self.count, 2]
         np.invert(added, out=added)
 
     def take(self) -> NDArray[np.int64]:
         """What was collected, rows of (low hash, high hash, offset), and begin anew; valid until the next `read`."""
         count, self.count = self.count, 0
-        return self._entries[:count]
+        return self._decoder.entries[:count]
 
     def _make_room(self, more: int) -> None:
         needed = self.count + more
-        if len(self._entries) < needed:
+        if len(self._decoder.entries) < needed:
             grown = np.empty((needed + needed // 4, 3), np.int64)
-            grown[: self.count] = self._entries[: self.count]
-            self._entries = grown
+            grown[: self.count] = self._decoder.entries[: self.count]
+            self._decoder.entries = grown

@@ -24,6 +24,7 @@ from kseg.native.records import KEY_LENGTH
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
 _NO_BITS: Final = np.empty(0, np.uint8)
+_thread = threading.local()
 
 
 def do_nothing() -> None:
@@ -54,6 +55,19 @@ def _lock_count(threads: int) -> int:
     return min(1 << (2 * threads - 1).bit_length(), native.REGIONS) if threads > 1 else 1
 
 
+def new_slots(count: int) -> NDArray[np.int64]:
+    """The table of an empty map."""
+    return np.zeros((count, 3), np.int64)
+
+
+def _sorting_room(entries: int) -> NDArray[np.int64]:
+    """Memory of this thread: it is needed again and again, and new pages cost more than what is done in them."""
+    if not hasattr(_thread, "room") or len(_thread.room) < entries:
+        _thread.room = pooled(3 * 8 * (entries + entries // 4)).view(np.int64).reshape(-1, 3)
+    room: NDArray[np.int64] = _thread.room
+    return room
+
+
 class KeyMap:
     """Latest offset per key.
 
@@ -62,15 +76,23 @@ class KeyMap:
         hash_key: Two words; the same for all maps of a round.
         budget: Where there are more keys the table grows, as long as it and a larger one take no more bytes together.
         threads: About how many put keys into it at the same time.
+        table: Its memory, all zeros; by default new memory.
 
     Attributes:
         before_growth: Is called before the table grows.
     """
 
-    def __init__(self, slots: int, hash_key: NDArray[np.uint64], budget: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self,
+        slots: int,
+        hash_key: NDArray[np.uint64],
+        budget: int = 0,
+        threads: int = 1,
+        table: NDArray[np.int64] | None = None,
+    ) -> None:
         self.hash_key = hash_key
         self._budget = budget
-        self.slots = np.zeros((slots, 3), np.int64)
+        self.slots = new_slots(slots) if table is None else table
         """The table, as `native.keymap` describes it."""
         self.before_growth: Callable[[], None] = do_nothing
         self._held = np.zeros(native.REGIONS, np.int64)
@@ -111,7 +133,7 @@ class KeyMap:
         """
         first_offset, bits = (0, _NO_BITS) if kept is None else (kept.first_offset, kept.bits)
         ends = np.empty(native.REGIONS, np.int64)
-        by_region = pooled(entries.nbytes).view(np.int64).reshape(-1, 3)
+        by_region = _sorting_room(len(entries))
         native.sort_by_region(entries, len(entries), ends, by_region)
         together = native.REGIONS // len(self._locks)
         waiting = collections.deque(range(0, native.REGIONS, together))
@@ -143,7 +165,7 @@ class KeyMap:
             if 3 * self.size > self._budget:
                 raise KeyMapFull
             self.before_growth()
-            larger, held = np.zeros((2 * size, 3), np.int64), np.zeros(native.REGIONS, np.int64)
+            larger, held = new_slots(2 * size), np.zeros(native.REGIONS, np.int64)
             native.move_keys(self.slots, larger, held)
             self.slots, self._held = larger, held
 

@@ -1,8 +1,8 @@
-"""Two partitions at a time: while one is planned, or forced to disk and put in its place, threads work on the other.
+"""Several partitions at a time: while one is planned, or forced to disk and put in its place, threads work on others.
 
-The first of them has the threads before the second, so that not both come to these steps at once.
+There is one more than threads, and some have these before others, so that not all come to these steps at once.
 
-Both together have the threads and the memory for keys of one, and what they tell of their progress does not overlap.
+All together have the threads and the memory for keys of one, and what they tell of their progress does not overlap.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kseg.compaction.decode import RunDecoder
+from kseg.compaction.keymap import new_slots
 from kseg.compaction.ranked_pool import RankedPool
+from kseg.compaction.rewrite import LatestOffsets, Rewriter, RewriteRoom, Rules
+from kseg.native import table as t
 from kseg.progress import Progress
 from kseg.runner import Submit
 
-LANES: Final = 2
+MOST_LANES: Final = 4
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -30,6 +36,7 @@ Result = TypeVar("Result")
 class _Memory:
     def __init__(self, shares: int) -> None:
         self.free = shares
+        self.tables: list[NDArray[np.int64]] = []
         self.changed = threading.Condition()
         self.next = threading.Lock()  # who wants all of it is not passed by who wants less
 
@@ -39,11 +46,13 @@ class Means:
 
     Attributes:
         submit: Has a thread do some work; None where each pass has threads of its own.
+        rooms: Memory for what is written later.
     """
 
     def __init__(self, shares: int = 1) -> None:
         self.shares = shares
         self.submit: Submit | None = None
+        self.rooms: list[t.Bytes] = []
         self._memory = _Memory(shares)
         self._local = threading.local()
 
@@ -60,6 +69,29 @@ class Means:
         decoder: RunDecoder = self._local.decoder
         return decoder
 
+    def rewriter(self, rules: Rules, latest: LatestOffsets) -> Rewriter:
+        """One with the memory of this thread."""
+        if not hasattr(self._local, "room"):
+            self._local.room = RewriteRoom()
+        return Rewriter(rules, latest, self.decoder(), self._local.room)
+
+    def slots(self, count: int) -> NDArray[np.int64]:
+        """The table of an empty map of keys: one that a partition before has given back, or a new one."""
+        with self._memory.changed:
+            tables = self._memory.tables
+            found = tables.pop() if tables and len(tables[-1]) == count else None
+            if found is None:
+                tables.clear()  # there is room for one of another size only where none of these is kept
+        if found is None:
+            return new_slots(count)
+        found.fill(0)
+        return found
+
+    def give_back(self, slots: NDArray[np.int64]) -> None:
+        """Take a table that nobody uses any more."""
+        with self._memory.changed:
+            self._memory.tables.append(slots)
+
     @contextmanager
     def take(self, shares: int) -> Iterator[None]:
         """Wait for some shares of the memory."""
@@ -73,6 +105,11 @@ class Means:
             with memory.changed:
                 memory.free += shares
                 memory.changed.notify_all()
+
+
+def lanes_for(partitions: int, threads: int) -> int:
+    """How many partitions are worked on at a time: one for each thread, and one more to fill the gaps."""
+    return min(partitions, threads + 1, MOST_LANES)
 
 
 class StoppedError(KeyboardInterrupt):

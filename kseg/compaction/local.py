@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import os
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -20,7 +19,7 @@ from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map,
 from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece
-from kseg.compaction.rewrite import LatestOffsets, Rewriter, Rewritten, Rules
+from kseg.compaction.rewrite import LatestOffsets, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
 from kseg.compaction.spill import DroppedOffsets, DroppedWriter, Resolver, SpillFiles, open_at_once, shared_offsets
@@ -35,7 +34,7 @@ PIECE_BYTES: Final = 32 << 20
 MIN_PIECE_BYTES: Final = 1 << 20
 GROWN: Final = 3  # a map that doubles its size takes so much of what it had
 PIECES_ALONE: Final = 8  # for each thread, so that all of them end at about the same time
-PIECES_SIDE_BY_SIDE: Final = 4  # a piece costs time, and who has nothing left goes on with the other partition
+PIECES_SIDE_BY_SIDE: Final = 4  # a piece costs time, and who has nothing left goes on with another partition
 
 
 class LocalPasses:
@@ -77,7 +76,7 @@ class LocalPasses:
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key(), budget, self._threads)
+        keys = KeyMap(slots, new_hash_key(), budget, self._threads, self._means.slots(slots))
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)
@@ -98,7 +97,10 @@ class LocalPasses:
         # each thread has bits of its own: these take memory, and time where there are many more of them than keys
         fits = (self._threads + 1) * (end - first) <= 8 * (budget - held)
         is_shared = self._threads > 1 and fits and end - first <= keys.size
-        return self._kept_offsets(keys, first, end, has_earlier=has_earlier, is_shared=is_shared), parts
+        kept = self._kept_offsets(keys, first, end, has_earlier=has_earlier, is_shared=is_shared)
+        if not has_earlier:
+            self._means.give_back(keys.slots)
+        return kept, parts
 
     def _kept_offsets(self, keys: KeyMap, first: int, end: int, *, has_earlier: bool, is_shared: bool) -> KeptOffsets:
         if not is_shared:
@@ -154,7 +156,7 @@ class LocalPasses:
             round_.rules([]),
             room=lambda: max(budget - GROWN * keys.size, 0),
             expected=MARGIN * sample.keys * sample.record_bytes,
-            decoder=self._means.decoder,
+            means=self._means,
         )
         parts = []
         with (
@@ -176,7 +178,6 @@ class LocalPasses:
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
     ) -> Generator[RewrittenGroup]:
         """Pass 2, group by group; threads begin with the next one while the last is still being put in its place."""
-        local = threading.local()
 
         def work(task: tuple[Turns, int, Piece]) -> Rewritten:
             turns, number, piece = task
@@ -186,15 +187,13 @@ class LocalPasses:
                     turns.put(number, data, table, stays=True)
                 turns.end(number)
                 return Rewritten(counts=done.counts, bytes_read=done.bytes_read)
-            if not hasattr(local, "rewriter"):
-                local.rewriter = Rewriter(rules, latest, self._means.decoder())
-            result: Rewritten = local.rewriter.rewrite(piece, exchange=partial(turns.exchange, number))
+            result = self._means.rewriter(rules, latest).rewrite(piece, exchange=partial(turns.exchange, number))
             turns.end(number)
             return result
 
         first = self._round.range.first_dirty
         cut = [cut_pieces(group, first, self._piece_bytes) for group in groups]
-        turns = [Turns() for _ in groups]
+        turns = [Turns(rooms=self._means.rooms) for _ in groups]
         tasks = [(turn, *task) for turn, pieces in zip(turns, cut, strict=True) for task in enumerate(pieces)]
         with closing(self._stream(work, tasks)) as results:
             for group, turn, pieces in zip(groups, turns, cut, strict=True):

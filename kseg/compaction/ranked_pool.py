@@ -1,13 +1,13 @@
-"""Threads that several take turns to use: a task of a lower rank goes before those of a higher one.
+"""Threads that several use side by side: each has one of them before anybody has two.
 
-Partitions that are worked on side by side would else reach their ends together, and wait for the disk together. So the
-first one gets the threads as long as it has something for them, and the next one fills the gaps.
+Where one thread works on a partition, nothing that it has written waits for others, and no lock is asked for twice.
+Where there are more partitions than threads those of a lower rank go first, and the others fill the gaps: else all of
+them would reach their ends together, and wait for the disk together.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import collections
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,27 +22,30 @@ class RankedPool:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
-        self._waiting: list[tuple[int, int, Future[Any], Callable[[], Any]]] = []
+        self._waiting: dict[int, collections.deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+        self._running: collections.Counter[int] = collections.Counter()
 
     def submit(self, rank: int, work: Callable[[], Result]) -> Future[Result]:
-        """Do some work when a thread is free and nobody of a lower rank, or earlier of the same, is waiting."""
+        """Do some work when a thread is free: for whom fewest work then, and of these for the lowest rank."""
         future: Future[Result] = Future()
         with self._lock:
-            heapq.heappush(self._waiting, (rank, next(self._numbers), future, work))
+            self._waiting.setdefault(rank, collections.deque()).append((future, work))
         self._pool.submit(self._run_first)  # for each task one that takes the first of them, whichever it is then
         return future
 
     def _run_first(self) -> None:
         with self._lock:
-            _, _, future, work = heapq.heappop(self._waiting)
-        if not future.set_running_or_notify_cancel():
-            return
+            rank = min(self._waiting, key=lambda rank: (self._running[rank], rank))
+            future, work = self._waiting[rank].popleft()
+            if not self._waiting[rank]:
+                del self._waiting[rank]
+            self._running[rank] += 1
         try:
-            result = work()
+            if future.set_running_or_notify_cancel():
+                future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
-        else:
-            future.set_result(result)
         finally:
             del future, work  # an error's traceback leads to this frame: all that they hold would be in a cycle
+            with self._lock:
+                self._running[rank] -= 1

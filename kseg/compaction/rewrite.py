@@ -86,24 +86,37 @@ def _nowhere(data: t.Bytes, table: t.Table) -> None:
     """Nothing is rewritten yet."""
 
 
+class RewriteRoom:
+    """Memory that a thread rewrites in, one piece after the other, whatever they are of."""
+
+    def __init__(self) -> None:
+        self.packers: dict[int, PackFunctions] = {}
+        self.functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
+        self.packing = np.empty(SCRATCH_BYTES, np.uint8)
+        self.scratch = np.empty(0, np.uint8)
+        self.out = np.empty(0, np.uint8)
+        self.written, self.rebuilt = t.new_table(0), t.new_table(0)
+
+
 class Rewriter:
     """Rewrites pieces by the rules of a round; one object per thread.
 
-    Attributes:
+    Args:
         latest: Tells which records are superseded.
     """
 
-    def __init__(self, rules: Rules, latest: LatestOffsets, decoder: RunDecoder | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        latest: LatestOffsets,
+        decoder: RunDecoder | None = None,
+        room: RewriteRoom | None = None,
+    ) -> None:
         self._rules = rules
-        self.latest = latest
+        self._latest = latest
         self._decoder = decoder or RunDecoder()
-        self._packers: dict[int, PackFunctions] = {}
-        self._functions = np.zeros((_CODECS, PACK_FIELDS), np.int64)
-        self._packing = np.empty(SCRATCH_BYTES, np.uint8)
-        self._scratch = np.empty(0, np.uint8)
-        self._out = np.empty(0, np.uint8)
+        self._room = room or RewriteRoom()
         self._filled = 0
-        self._written, self._rebuilt = t.new_table(0), t.new_table(0)
         self._batches = 0
         self._totals = np.zeros(TOTALS, np.int64)
         self._append: Append = _nowhere
@@ -172,7 +185,7 @@ class Rewriter:
         self, span: FileSpan, piece: Piece, kept: KeptOffsets, rules: NDArray[np.int64], result: Rewritten
     ) -> bool:
         """Rewrite what kernels alone can, straight from the file; tell whether nothing of the piece is left."""
-        decoder, room = self._decoder, self._decoder.steps
+        decoder, room, own = self._decoder, self._decoder.steps, self._room
         transactions, producers = self._rules.transactions, self._rules.producers
         aborted = transactions.aborted
         cursor = span.new_cursor(sifting.CURSOR)
@@ -184,8 +197,8 @@ class Rewriter:
                 decoder.arena, decoder.limit, decoder.functions.addresses, room.starts, room.ends, piece.start,
                 piece.end, aborted.producers, aborted.firsts, aborted.markers, transactions.empty_markers, producers,
                 producers[cleaning.LAST_ID], rules, room.fates, room.skip, kept.bits, kept.first_offset,
-                self._functions, self._packing, self._scratch, self._out, OUT_BYTES, self._written, result.counts,
-                cursor, self._totals,
+                own.functions, own.packing, own.scratch, own.out, OUT_BYTES, own.written, result.counts, cursor,
+                self._totals,
             )  # fmt: skip
             self._filled, self._batches = int(cursor[sifting.FILLED]), int(cursor[sifting.BATCHES])
             if status == sifting.PACKERS:
@@ -207,7 +220,7 @@ class Rewriter:
 
     @property
     def _kept(self) -> KeptOffsets | None:
-        return self.latest if isinstance(self.latest, KeptOffsets) else None
+        return self._latest if isinstance(self._latest, KeptOffsets) else None
 
     def _rule_array(self, segment: Segment) -> NDArray[np.int64]:
         return self._rules.to_array(segment.mtime_ms)
@@ -227,31 +240,31 @@ class Rewriter:
 
     def _sift(self, found: Payloads, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> range:
         """Rewrite usual batches where their records' offsets tell all; return the rows that are left to do."""
-        kept, rows = self._kept, found.rows
+        kept, rows, own = self._kept, found.rows, self._room
         if kept is None:
             return rows
         row, batches, filled = sifting.sift_batches(
             found.chunk.data, found.arena, found.chunk.file_position, found.chunk.table, rows.start, rows.stop,
-            found.starts, found.ends, fates, kept.bits, kept.first_offset, self._functions, self._packing,
-            self._scratch, self._out, self._filled, self._written, self._batches, counts, self._totals,
+            found.starts, found.ends, fates, kept.bits, kept.first_offset, own.functions, own.packing, own.scratch,
+            own.out, self._filled, own.written, self._batches, counts, self._totals,
         )  # fmt: skip
         self._batches, self._filled = int(batches), int(filled)
         return range(row, rows.stop)
 
     def _keeps(self, run: Run, fates: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         keeps = np.empty(run.count, np.bool_)
-        cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self.latest(run), keeps, counts)
+        cleaning.fill_keeps(run.chunk.table, fates, run.columns, run.count, self._latest(run), keeps, counts)
         return keeps
 
     def _rewrite_run(
         self, run: Run, fates: NDArray[np.int64], rules: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> None:
-        table = run.chunk.table
+        table, own = run.chunk.table, self._room
         keeps = self._keeps(run, fates, counts)
         row, batches, rebuilt, filled = cleaning.rewrite_batches(
             run.chunk.data, run.arena, run.chunk.file_position, table, run.rows.start, run.rows.stop, run.starts,
-            run.ends, run.columns, 0, run.count, fates, keeps, rules, self._functions, self._packing, self._scratch,
-            self._out, self._filled, self._written, self._batches, self._rebuilt, counts,
+            run.ends, run.columns, 0, run.count, fates, keeps, rules, own.functions, own.packing, own.scratch,
+            own.out, self._filled, own.written, self._batches, own.rebuilt, counts,
         )  # fmt: skip
         if row < run.rows.stop:
             codec = Codec(int(table[t.ATTRIBUTES, row]) & t.CODEC_MASK)
@@ -260,37 +273,37 @@ class Rewriter:
                 position=int(table[t.POSITION, row]),
                 offset=offset_shown(table, row),
             )
-        encode.write_headers(self._out, self._rebuilt, rebuilt)
+        encode.write_headers(own.out, own.rebuilt, rebuilt)
         self._batches, self._filled = int(batches), int(filled)
 
     def _hand_over(self) -> None:
         if self._batches:
-            table = self._written[:, : self._batches].copy()
+            table = self._room.written[:, : self._batches].copy()
             if self._exchange is None:
-                self._append(self._out[: self._filled], table)
+                self._append(self._room.out[: self._filled], table)
             else:
-                self._out = self._exchange(self._out, self._filled, table)
+                self._room.out = self._exchange(self._room.out, self._filled, table)
             self._filled = self._batches = 0
 
     def _find_packers(self, codecs: int) -> None:
         for number in range(1, _CODECS):
-            if codecs >> number & 1 and number not in self._packers:
-                self._packers[number] = PackFunctions(Codec(number), addresses=self._functions[number])
+            if codecs >> number & 1 and number not in self._room.packers:
+                self._room.packers[number] = PackFunctions(Codec(number), addresses=self._room.functions[number])
 
     def _make_room(self, found: Payloads) -> None:
         """Room for all of some batches, however they turn out."""
-        rows = len(found.rows)
+        rows, own = len(found.rows), self._room
         records, out = cleaning.room_for(
             found.chunk.table, found.rows.start, found.rows.stop, found.skip, found.starts, found.ends
         )
-        if self._out.size - self._filled < out or self._written.shape[1] - self._batches < rows:
+        if own.out.size - self._filled < out or own.written.shape[1] - self._batches < rows:
             self._hand_over()
-            if self._out.size < out:
-                self._out = np.empty(OUT_BYTES + out + out // 4, np.uint8)
-            if self._written.shape[1] < rows:
-                self._written, self._rebuilt = t.new_table(WRITTEN_ROWS + rows), t.new_table(WRITTEN_ROWS + rows)
-        if self._scratch.size < records:
-            self._scratch = np.empty(records + records // 4, np.uint8)
+            if own.out.size < out:
+                own.out = np.empty(OUT_BYTES + out + out // 4, np.uint8)
+            if own.written.shape[1] < rows:
+                own.written, own.rebuilt = t.new_table(WRITTEN_ROWS + rows), t.new_table(WRITTEN_ROWS + rows)
+        if own.scratch.size < records:
+            own.scratch = np.empty(records + records // 4, np.uint8)
 
 
 def _size(table: t.Table, rows: range) -> int:

@@ -18,11 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from kseg.compaction.decode import Payloads, RunDecoder
+from kseg.compaction.decode import Payloads
 from kseg.compaction.keymap import KeptOffsets, KeyMap, do_nothing
+from kseg.compaction.lanes import Means
 from kseg.compaction.markers import NO_ROWS, TransactionRows
 from kseg.compaction.pieces import Piece, walk_piece
-from kseg.compaction.rewrite import Rewriter, Rewritten, Rules
+from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
 from kseg.errors import FormatError
 from kseg.log.walk import Chunk
@@ -80,7 +81,7 @@ class Sweep:
         first_offset: Records before it are looked up by their keys, once all keys are known.
         room: Tells how many bytes may be put aside by now.
         expected: About how many bytes will be left of all pieces.
-        decoder: Gives the one of the thread that asks.
+        means: Have a decoder and a rewriter for each thread.
 
     Attributes:
         aside: What is left of pieces.
@@ -95,7 +96,7 @@ class Sweep:
         rules: Rules,
         room: Callable[[], int],
         expected: float,
-        decoder: Callable[[], RunDecoder],
+        means: Means,
     ) -> None:
         self._scanner = scanner
         self._keys = keys
@@ -104,7 +105,7 @@ class Sweep:
         self._rules = rules
         self._room = room
         self._expected = expected
-        self._decoder = decoder
+        self._means = means
         self._shares = np.cumsum([piece.size for piece in self._pieces]) / max(sum(p.size for p in pieces), 1)
         self._local = threading.local()
         self._changed = threading.Condition()
@@ -141,11 +142,11 @@ class Sweep:
 
     def _sweep(self, number: int, piece: Piece) -> bool:
         """Do it in one go; tell whether that could be done."""
-        with closing(walk_piece(piece, room=self._decoder().room, most=2 * MOST_PIECE_BYTES)) as walk:
+        with closing(walk_piece(piece, room=self._means.decoder().room, most=2 * MOST_PIECE_BYTES)) as walk:
             found = _whole_piece(piece, walk)
             if found is None or not self._is_usual(*found):
                 return False
-            payloads = self._decoder().unpack_whole(*found, MOST_ARENA_BYTES)
+            payloads = self._means.decoder().unpack_whole(*found, MOST_ARENA_BYTES)
             if payloads is None or payloads.records > MOST_RECORDS:
                 return False
             kept, records = self._put_keys(number, payloads)
@@ -188,13 +189,12 @@ class Sweep:
             if self._used + size > self._limit(number, size):
                 return
             self._used += size
-        local = self._local
-        if not hasattr(local, "rewriter"):
-            local.rewriter, local.slab = Rewriter(self._rules, kept, self._decoder()), _Slab()
-        local.rewriter.latest = kept
+        if not hasattr(self._local, "slab"):
+            self._local.slab = _Slab()
+        slab: _Slab = self._local.slab
         parts: list[tuple[t.Bytes, t.Table]] = []
-        done = local.rewriter.rewrite_payloads(
-            piece.segment, payloads, lambda data, table: parts.append((local.slab.store(data), table))
+        done = self._means.rewriter(self._rules, kept).rewrite_payloads(
+            piece.segment, payloads, lambda data, table: parts.append((slab.store(data), table))
         )
         done.data, done.tables = [data for data, _ in parts], [table for _, table in parts]
         with self._changed:

@@ -39,9 +39,10 @@ class Turns:
     Args:
         most_waiting: Where more bytes would wait, who has them waits for its turn instead. Pieces are then begun in
             their order, and who cannot end one calls `stop`.
+        rooms: Memory to exchange that of what waits for, and where that goes then; segments of one job share it.
     """
 
-    def __init__(self, most_waiting: int = 2**62) -> None:
+    def __init__(self, most_waiting: int = 2**62, rooms: list[t.Bytes] | None = None) -> None:
         self._lock = threading.Condition(threading.Lock())
         self._most_waiting = most_waiting
         self._waiting_bytes = 0
@@ -52,7 +53,7 @@ class Turns:
         self._ended: set[int] = set()
         self._waiting: defaultdict[int, list[_Part]] = defaultdict(list)
         # memory of what has waited, for what will: pages that were used cost nothing
-        self._exchanged: list[t.Bytes] = []
+        self._exchanged: list[t.Bytes] = [] if rooms is None else rooms
         self._copies: list[t.Bytes] = []
         self._is_busy = True  # somebody writes, or nobody can yet
 
@@ -91,8 +92,10 @@ class Turns:
 
     def _room(self, rooms: list[t.Bytes], size: int, more: int) -> t.Bytes:
         """One that was used before, where it is large enough, else a new one."""
-        with self._lock:
-            room = rooms.pop() if rooms else pooled(0)
+        try:
+            room = rooms.pop()
+        except IndexError:
+            room = pooled(0)
         return room if room.size >= size else pooled(size + more)
 
     def _writes_at_once(self, number: int, data: t.Bytes, table: t.Table) -> bool:

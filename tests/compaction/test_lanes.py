@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -216,6 +217,41 @@ def test_no_more_room_is_given_than_there_is():
     for thread in threads:
         thread.join(20)
     assert (taken, most) == ([0], [2])
+
+
+def test_each_has_a_thread_before_anybody_has_two():
+    running, begin, go_on = [], threading.Event(), threading.Event()
+
+    def work(rank):
+        running.append(rank)
+        go_on.wait()
+
+    with ThreadPoolExecutor(3) as threads:
+        pool = RankedPool(threads)
+        for _ in range(3):
+            threads.submit(begin.wait)
+        made = [pool.submit(rank, partial(work, rank)) for rank in (7, 7, 7, 4, 4, 9, 9)]
+        begin.set()
+        while len(running) < 3:
+            time.sleep(0.001)
+        assert sorted(running) == [4, 7, 9]
+        go_on.set()
+        wait(made)
+    assert sorted(running) == [4, 4, 7, 7, 7, 9, 9]
+
+
+def test_tables_of_keys_are_given_on_empty_and_only_to_those_of_the_same_size():
+    means = Means()
+    first = means.slots(64)
+    first[5] = 1, 2, 3
+    means.give_back(first)
+    again = means.slots(64)
+    assert np.shares_memory(again, first)
+    assert not again.any()
+    means.give_back(again)
+    other = means.slots(128)
+    assert other.shape == (128, 3)
+    assert not np.shares_memory(means.slots(64), first)  # it was let go
 
 
 def test_who_has_a_lower_rank_goes_first():

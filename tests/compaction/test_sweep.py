@@ -16,6 +16,7 @@ import pytest
 import kseg
 from kseg.compaction import CleanerConfig, compact, keymap, local, strategy, sweep
 from kseg.compaction.keymap import KeyMap
+from kseg.compaction.rewrite import Rewriter
 from kseg.compaction.strategy import KeyPlan
 from tests.builders import LogBuilder
 from tests.compaction.rounds import GrowingLog, Setup
@@ -159,7 +160,7 @@ def test_a_compressed_log_is_swept_and_nothing_is_read_twice(tmp_path, put_aside
     def read_again(*_):
         pytest.fail("a piece was read again")
 
-    monkeypatch.setattr(local.Rewriter, "rewrite", read_again)
+    monkeypatch.setattr(Rewriter, "rewrite", read_again)
     (done,) = compact(path, config=CONFIG, now_ms=NOW, workers=2).partitions
     assert (done.error, done.strategy, done.keys) == (None, "memory", 30)
     assert done.records_after == 30
@@ -263,7 +264,7 @@ def test_who_waits_for_a_piece_that_is_never_begun_is_let_go(tmp_path):
     keys = KeyMap(1 << 15, np.zeros(2, np.uint64))
     scanner = local.KeyScanner(local.AbortedRanges.of([]), 0, keys, keys.hash_key)
     pieces = local.cut_pieces(kseg.open_log(path).segments[:-1], 0, 600)
-    swept = sweep.Sweep(scanner, keys, pieces, 0, None, lambda: 0, 0.0, local.Means().decoder)
+    swept = sweep.Sweep(scanner, keys, pieces, 0, None, lambda: 0, 0.0, local.Means())
     waiting = threading.Thread(target=swept, args=(3,), daemon=True)
     waiting.start()
     waiting.join(0.2)
