@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 import kseg
 from kseg.cli.main import main
 from kseg.tables import cells
-from tests.datasource.spark_session import start_session
+from tests.datasource.spark_session import SMALL_JVM, start_session
 from tests.kafka.jars import Missing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -244,7 +244,7 @@ def test_every_page_is_in_the_site() -> None:
 
 
 def test_demo_runs(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8", "JAVA_TOOL_OPTIONS": SMALL_JVM}
     command = [sys.executable, str(ROOT / "tools" / "demo.py")]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

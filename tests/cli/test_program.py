@@ -72,16 +72,18 @@ def test_statuses(error, status):
 
 @pytest.mark.parametrize("words", [["ls"], ["ls", "--segments"]])
 @pytest.mark.parametrize("columns", [80, 60, 200])
-def test_tables_fit_the_terminal(golden, words, columns):
-    answer = run(words[0], golden / "before", *words[1:], env={"COLUMNS": str(columns)})
+def test_tables_fit_the_terminal(golden, monkeypatch, words, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    answer = call(words[0], golden / "before", *words[1:])
     assert answer.status == 0
     assert max(map(cells, answer.lines)) <= columns
     assert "\x1b" not in answer.text
 
 
-def test_dumps_fit_the_terminal(golden):
+def test_dumps_fit_the_terminal(golden, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     for name in ("__cluster_metadata-0", "plain-0", "tx-0"):
-        answer = run("dump", golden / "before" / name, "--records", env={"COLUMNS": "80"})
+        answer = call("dump", golden / "before" / name, "--records")
         assert answer.status == 0
         assert max(map(cells, answer.lines)) <= 80
 
@@ -140,7 +142,7 @@ def test_an_empty_directory(tmp_path):
         "offload": [tmp_path.with_name("target"), "--archive"],
     }
     for verb in VERBS.keys() - {"restore", "fsck", "rewrap"}:  # of a tier and not of a log directory
-        answer = run(verb, tmp_path, *needed.get(verb, []))
+        answer = call(verb, tmp_path, *needed.get(verb, []))
         assert (answer.status, answer.data) == (2, b""), verb
         assert answer.messages.startswith("kseg: no "), verb
 

@@ -20,7 +20,7 @@ from tests.kafka.jars import Missing, java
 from tests.s3.server import S3_ENVIRONMENT
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, modest beside a broker
+SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, modest beside a broker
 
 
 def environment() -> dict[str, str]:
@@ -45,10 +45,10 @@ def configuration(folder: Path, master: str = "local[2]") -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": _SMALL_JVM,
+        "spark.driver.extraJavaOptions": SMALL_JVM,
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
-        "spark.executor.extraJavaOptions": _SMALL_JVM,
+        "spark.executor.extraJavaOptions": SMALL_JVM,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -19,7 +19,7 @@ from kseg.tiering import offload
 from tests.builders import LogBuilder
 from tests.compaction.rounds import GrowingLog, Setup
 from tests.datasource import compact_elsewhere
-from tests.datasource.spark_session import environment
+from tests.datasource.spark_session import SMALL_JVM, environment
 from tests.reference.record import Record
 from tests.scale import counts
 from tests.tiering.tiers import TOPIC_ID
@@ -148,6 +148,7 @@ def test_workers_of_a_local_master_run_with_the_python_of_the_call(tmp_path, pyt
     directory = builder.segment().record(b"k", b"3").write()
     others = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
     variables = {name: value for name, value in (os.environ | environment()).items() if name not in others}
+    variables["JAVA_TOOL_OPTIONS"] = SMALL_JVM
     if python is not None:
         variables["PYSPARK_PYTHON"] = python
     command = [sys.executable, "-m", "kseg", "compact", str(directory), "--cleanup-policy", "compact", "--json"]

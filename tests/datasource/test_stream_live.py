@@ -19,7 +19,7 @@ from tests.datasource.live_query import committed, kept_rows, start_query
 from tests.datasource.spark_session import environment
 from tests.scale import FACTOR
 
-ROUNDS, A_ROUND = 5, 60
+ROUNDS, A_ROUND = 3, 100
 WAIT_SECONDS = 300.0
 ORDERS, LATEST = "orders", "latest-by-key"
 SMALL = {"internal.segment.bytes": 8192, "file.delete.delay.ms": 100}
@@ -134,7 +134,7 @@ def test_every_record_once_while_the_broker_works_and_the_query_is_killed(spark,
         try:
             for number in range(ROUNDS):
                 topics.produce()
-                if number == 2 and kill == 0:
+                if number == 0 and kill == 0:
                     topics.add_partition()
                 if number < ROUNDS - 1:
                     query.wait_for(topics.ends())

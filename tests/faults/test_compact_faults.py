@@ -174,7 +174,8 @@ def test_every_operation_can_fail(start, truth, oracle, tmp_path, job):
             assert not list(folder.glob("*.tmp"))
         check_second_run(folder, job, truth)
 
-    assert each_fault(start, job, check, folder=tmp_path) > 200
+    # the two differ in their first pass alone: all faults of one of them are enough outside of a soak
+    assert each_fault(start, job, check, folder=tmp_path, every=1 if job is in_memory else 4) > 200
 
 
 @JOBS
@@ -183,7 +184,7 @@ def test_whatever_the_disk_forgets(start, truth, tmp_path, job):
         truth.check(kseg.open_log(folder / "a-0"))
         check_second_run(folder, job, truth)
 
-    assert each_crash(start, job, check, folder=tmp_path, tries=counts(1)) > 80
+    assert each_crash(start, job, check, folder=tmp_path, every=2, tries=counts(1)) > 80
 
 
 def test_kafka_loads_whatever_the_disk_forgets(start, truth, oracle, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import subprocess
 import time
@@ -29,6 +30,9 @@ appender.out.layout.pattern=%d %p %m (%c{1})%n%throwable
 rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
 """
+
+
+_formatted: dict[str, bytes] = {}
 
 
 class BrokerError(Exception):
@@ -66,8 +70,7 @@ class Broker:
         port, controller_port = _free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._write_config(controller_port, settings or {})
-        cluster_id = base64.urlsafe_b64encode(b"kseg" + uuid.uuid4().bytes[4:]).rstrip(b"=").decode()
-        run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
+        self._format()
 
     def __enter__(self) -> Self:
         self.start()
@@ -203,6 +206,17 @@ class Broker:
         }
         lines = "".join(f"{name}={value}\n" for name, value in config.items())
         self._properties.write_text(lines, encoding="utf-8")
+
+    def _format(self) -> None:
+        """Kafka's own tool formats the first storage of a process; others are the same but for the cluster's id."""
+        cluster_id = base64.urlsafe_b64encode(b"kseg" + uuid.uuid4().bytes[4:]).rstrip(b"=")
+        if not _formatted:
+            run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id.decode(), "-c", str(self._properties))
+            _formatted.update({path.name: path.read_bytes() for path in self.data_dir.iterdir()})
+            return
+        self.data_dir.mkdir()
+        for name, data in _formatted.items():
+            (self.data_dir / name).write_bytes(re.sub(rb"(?m)^cluster\.id=.*$", b"cluster.id=" + cluster_id, data))
 
     def _wait_until_up(self) -> None:
         host, port = self.address.split(":")

@@ -32,7 +32,7 @@ def test_a_broker_at_work_killed_and_stopped(broker_factory):
         broker.kill()
         _assert_no_alarm(broker.data_dir, but=LEGITIMATE | {"KS409"})
         broker.start()
-    _assert_no_alarm(broker.data_dir, but={"KS409"})
+    _assert_no_alarm(broker.data_dir, but={"KS409", "KS702"})  # a stop ends the cleaner in the middle of a round
 
 
 def _assert_no_alarm(path, *, but):
