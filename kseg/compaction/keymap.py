@@ -23,6 +23,8 @@ from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
 MIN_SLOTS: Final = 1 << 15  # below, chance fills one region long before the others
+MOST_KEPT_ENTRIES: Final = 1 << 18
+_ENTRY_BYTES: Final = 3 * 8
 _NO_BITS: Final = np.empty(0, np.uint8)
 _thread = threading.local()
 
@@ -61,9 +63,14 @@ def new_slots(count: int) -> NDArray[np.int64]:
 
 
 def _sorting_room(entries: int) -> NDArray[np.int64]:
-    """Memory of this thread: it is needed again and again, and new pages cost more than what is done in them."""
+    """Memory of this thread: it is needed again and again, and new pages cost more than what is done in them.
+
+    Where there are more keys than a piece has, the thread does not keep it.
+    """
+    if entries > MOST_KEPT_ENTRIES:
+        return pooled(_ENTRY_BYTES * entries).view(np.int64).reshape(-1, 3)
     if not hasattr(_thread, "room") or len(_thread.room) < entries:
-        _thread.room = pooled(3 * 8 * (entries + entries // 4)).view(np.int64).reshape(-1, 3)
+        _thread.room = pooled(_ENTRY_BYTES * (entries + entries // 4)).view(np.int64).reshape(-1, 3)
     room: NDArray[np.int64] = _thread.room
     return room
 

@@ -78,10 +78,9 @@ class Means:
     def slots(self, count: int) -> NDArray[np.int64]:
         """The table of an empty map of keys: one that a partition before has given back, or a new one."""
         with self._memory.changed:
-            tables = self._memory.tables
-            found = tables.pop() if tables and len(tables[-1]) == count else None
-            if found is None:
-                tables.clear()  # there is room for one of another size only where none of these is kept
+            same = [table for table in self._memory.tables if len(table) == count]
+            found = same.pop() if same else None
+            self._memory.tables = same  # there is room for one of another size only where none of these is kept
         if found is None:
             return new_slots(count)
         found.fill(0)
@@ -93,12 +92,18 @@ class Means:
             self._memory.tables.append(slots)
 
     @contextmanager
-    def take(self, shares: int) -> Iterator[None]:
-        """Wait for some shares of the memory."""
+    def take(self, shares: int, *, is_all: bool = False) -> Iterator[None]:
+        """Wait for some shares of the memory.
+
+        Args:
+            is_all: No table is kept then, for who needs all of the memory.
+        """
         memory = self._memory
         with memory.next, memory.changed:
             memory.changed.wait_for(lambda: memory.free >= shares)
             memory.free -= shares
+            if is_all:
+                memory.tables.clear()
         try:
             yield
         finally:

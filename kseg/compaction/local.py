@@ -66,13 +66,13 @@ class LocalPasses:
             attempts = {(slots, shares), (largest_map(budget), self._means.shares)}
             for slots, shares in sorted(attempts):
                 with ExitStack() as held, suppress(KeyMapFull):
-                    held.enter_context(self._means.take(shares))
+                    held.enter_context(self._means.take(shares, is_all=shares > 1))
                     found = self._find_in_memory(slots, budget * shares // self._means.shares)
                     self._stack.push(held.pop_all())
                     return found
             self.strategy = "spill"
             self.reason += "; there were more, and they did not fit"
-        self._stack.enter_context(self._means.take(self._means.shares))
+        self._stack.enter_context(self._means.take(self._means.shares, is_all=True))
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
@@ -172,7 +172,8 @@ class LocalPasses:
     def _stream(
         self, work: Callable[[Task], Result], tasks: Sequence[Task], stop: Callable[[], None] | None = None
     ) -> Generator[Result]:
-        return stream_tasks(work, tasks, workers=self._round.workers, submit=self._means.submit, stop=stop)
+        ahead = 2 if self._means.shares == 1 else 1  # threads that wait have something to do for other partitions
+        return stream_tasks(work, tasks, workers=self._round.workers, ahead=ahead, submit=self._means.submit, stop=stop)
 
     def rewrite(
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets

@@ -11,10 +11,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from kseg.compaction.rewrite import Append, Rewritten
 from kseg.native import table as t
 from kseg.native.memory import pooled
+
+MOST_ROOMS: Final = 16  # of a megabyte or two each
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ class Turns:
             with self._lock:
                 self._waiting_bytes -= sum(part.size for part in parts)
                 for part in parts:
-                    part.rooms.append(part.room)
+                    if len(part.rooms) < MOST_ROOMS:
+                        part.rooms.append(part.room)
                 self._lock.notify_all()
 
     def _write(self, data: t.Bytes, table: t.Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
@@ -14,6 +15,7 @@ import pytest
 
 import kseg
 from kseg.compaction import CleanerConfig, compact
+from kseg.compaction.keymap import MOST_KEPT_ENTRIES, KeyMap, new_hash_key
 from kseg.compaction.lanes import Means, StoppedError, run_lanes
 from kseg.compaction.ranked_pool import RankedPool
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
@@ -252,6 +254,27 @@ def test_tables_of_keys_are_given_on_empty_and_only_to_those_of_the_same_size():
     other = means.slots(128)
     assert other.shape == (128, 3)
     assert not np.shares_memory(means.slots(64), first)  # it was let go
+
+
+def test_who_takes_all_of_the_memory_found_tables_kept_beside_it():
+    means, kept = Means(3), []
+    for count in (64, 64, 128):
+        table = means.slots(count)
+        kept.append(weakref.ref(table))
+        means.give_back(table)
+    del table
+    assert [table() is None for table in kept] == [True, True, False]
+    with means.take(1):
+        assert kept[2]() is not None
+    with means.take(3, is_all=True):
+        assert kept[2]() is None
+
+
+def test_a_thread_kept_what_it_sorted_the_keys_of_a_whole_file_in():
+    keys, size = KeyMap(1 << 15, new_hash_key(), budget=1 << 30), 3 * 8 * (MOST_KEPT_ENTRIES + 1)
+    before = pa.total_allocated_bytes()
+    keys.put(np.zeros((MOST_KEPT_ENTRIES + 1, 3), np.int64))
+    assert pa.total_allocated_bytes() - before < size // 8
 
 
 def test_who_has_a_lower_rank_goes_first():
