@@ -18,7 +18,7 @@ from kseg.compaction.decode import Run
 from kseg.native import keymap as native
 from kseg.native import keys
 from kseg.native import table as t
-from kseg.native.memory import pooled
+from kseg.native.memory import plain_pages, pooled
 from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75
@@ -59,7 +59,7 @@ def _lock_count(threads: int) -> int:
 
 def new_slots(count: int) -> NDArray[np.int64]:
     """The table of an empty map."""
-    return np.zeros((count, 3), np.int64)
+    return plain_pages(_ENTRY_BYTES * count).view(np.int64).reshape(-1, 3)
 
 
 def _sorting_room(entries: int) -> NDArray[np.int64]:

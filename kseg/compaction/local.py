@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kseg.compaction import sweep
 from kseg.compaction.config import Strategy
+from kseg.compaction.decode import Run
 from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
@@ -35,6 +37,11 @@ MIN_PIECE_BYTES: Final = 1 << 20
 GROWN: Final = 3  # a map that doubles its size takes so much of what it had
 PIECES_ALONE: Final = 8  # for each thread, so that all of them end at about the same time
 PIECES_SIDE_BY_SIDE: Final = 4  # a piece costs time, and who has nothing left goes on with another partition
+
+
+def _nobody_asks(run: Run) -> NDArray[np.int64]:
+    """All that is left lies aside already."""
+    raise AssertionError("a piece that lies aside was read again")
 
 
 class LocalPasses:
@@ -88,7 +95,8 @@ class LocalPasses:
         if not scanner.in_order:
             self._aside.clear()  # of records that share an offset, bits tell nothing
         elif is_all_aside:
-            return keys.latest_of, parts  # which nobody will ask
+            self._means.give_back(keys.slots)
+            return _nobody_asks, parts
         end = max(scanner.last_offset + 1, first)
         held = keys.size + sum(part.nbytes for done in self._aside.values() for part in done.data)
         if not scanner.in_order or self._round.lingering or end - first > 8 * (budget - held):

@@ -28,6 +28,7 @@ from kseg.compaction.scan import KeyScanner
 from kseg.errors import FormatError
 from kseg.log.walk import Chunk
 from kseg.native import table as t
+from kseg.native.memory import plain_pages
 
 MOST_PIECE_BYTES: Final = 4 << 20
 MIN_PIECE_BYTES: Final = 128 << 10
@@ -67,7 +68,7 @@ class _Slab:
     def store(self, data: t.Bytes) -> t.Bytes:
         """A copy."""
         if self._room.size < data.size:
-            self._room = np.empty(max(SLAB_BYTES, data.size), np.uint8)  # so large that it has huge pages
+            self._room = plain_pages(max(SLAB_BYTES, data.size))
         held, self._room = self._room[: data.size], self._room[data.size :]
         held[:] = data
         return held

@@ -22,6 +22,14 @@ def compiled(function):
     return numba.njit(function) if JIT_ENABLED else function
 
 
+@pytest.mark.parametrize("size", [0, 1, 4096, 10_000_001])
+def test_plain_pages_are_zeros_that_can_be_written(size):
+    data = memory.plain_pages(size)
+    assert (data.size, data.any(), data.flags.writeable) == (size, False, True)
+    data[:] = 7
+    assert not memory.plain_pages(size).any()
+
+
 def loader(name):
     load = getattr(memory, name)
     return compiled(lambda data, position: load(data, position))
