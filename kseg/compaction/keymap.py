@@ -18,7 +18,8 @@ from kseg.compaction.decode import Run
 from kseg.native import keymap as native
 from kseg.native import keys
 from kseg.native import table as t
-from kseg.native.memory import plain_pages, pooled
+from kseg.native.memory import pooled
+from kseg.native.pages import plain_pages
 from kseg.native.records import KEY_LENGTH
 
 MAX_LOAD: Final = 0.75

@@ -28,7 +28,7 @@ from kseg.compaction.scan import KeyScanner
 from kseg.errors import FormatError
 from kseg.log.walk import Chunk
 from kseg.native import table as t
-from kseg.native.memory import plain_pages
+from kseg.native.pages import plain_pages
 
 MOST_PIECE_BYTES: Final = 4 << 20
 MIN_PIECE_BYTES: Final = 128 << 10

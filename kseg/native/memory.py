@@ -7,10 +7,9 @@ before. Integers are big-endian, as in Kafka's files.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,21 +34,9 @@ def as_array(buffer: Any) -> NDArray[np.uint8]:
     return _View(held).array() if held.size else np.empty(0, np.uint8)
 
 
-_NOTHING: Final = np.empty(0, np.uint8)
-
-
 def pooled(size: int) -> NDArray[np.uint8]:
     """Bytes out of Arrow's pool, not initialised: memory that was used before and given back costs no page faults."""
     return as_array(pa.allocate_buffer(size)) if size else np.empty(0, np.uint8)
-
-
-def plain_pages(size: int) -> NDArray[np.uint8]:
-    """Zeros in pages of their own, which are small unless the system makes all of them huge.
-
-    An array of numpy asks for huge ones where it is large. Those are quicker to use, but take some machines a
-    millisecond each to get, and more where threads ask for them at the same time.
-    """
-    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8) if size else _NOTHING
 
 
 class _View:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kseg.native import memory
 from kseg.native._jit import JIT_ENABLED
+from kseg.native.pages import plain_pages
 
 LOADS = [("load_u8", ">B"), ("load_i16", ">h"), ("load_i32", ">i"), ("load_i64", ">q")]
 STORES = [("store_u8", ">B"), ("store_i16", ">h"), ("store_i32", ">i"), ("store_i64", ">q")]
@@ -24,10 +25,10 @@ def compiled(function):
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 10_000_001])
 def test_plain_pages_are_zeros_that_can_be_written(size):
-    data = memory.plain_pages(size)
+    data = plain_pages(size)
     assert (data.size, data.any(), data.flags.writeable) == (size, False, True)
     data[:] = 7
-    assert not memory.plain_pages(size).any()
+    assert not plain_pages(size).any()
 
 
 def loader(name):
