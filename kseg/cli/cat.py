@@ -107,7 +107,7 @@ def _read(log: Log, args: argparse.Namespace, columns: list[str] | None, out: Ou
     past = args.read_past_high_watermark
     end = log.end_offset if past else log.high_watermark
     if args.isolation == "read_committed":
-        end = min(end, log.last_stable_offset)
+        end = log.stable_below(end)
     start = args.start if args.start is None or args.start >= 0 else end + args.start
     if args.at is not None:
         match = log.offset_for_time(args.at)

@@ -167,6 +167,14 @@ def test_what_is_behind_the_high_watermark_is_withheld_and_said(small):
     assert call("cat", small, "--format", "%o\\n", "--read-past-high-watermark").lines == ["0", "1", "2"]
 
 
+def test_the_last_committed_records_past_the_high_watermark_were_counted_from_it(tmp_path):
+    path = LogBuilder(tmp_path).segment().batch(10).write()
+    (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\n{path.name.replace('-', ' ')} 5\n")
+    words = ("cat", path, "--format", "%o\\n", "--isolation", "read_committed", "--read-past-high-watermark")
+    assert call(*words, "--from", "-2").lines == ["8", "9"]
+    assert call(*words, "--at", "2030-01-01").lines == []
+
+
 def test_damage_ends_the_output_behind_what_is_sound(tmp_path):
     path = LogBuilder(tmp_path).segment().batch(3).batch(3).corrupt(70).batch(3).write()
     answer = call("cat", path, "--format", "%o\\n")
