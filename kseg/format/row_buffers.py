@@ -6,10 +6,12 @@ could need at most; where most was not needed it is given back.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -200,10 +202,24 @@ def _writable(buffer: pa.Buffer) -> t.Bytes:
     return np.frombuffer(buffer, np.uint8) if buffer.size else np.empty(0, np.uint8)
 
 
+def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for what Java's decoder takes as one: a surrogate is, of which Python makes one a byte."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    lead = error.object[error.start : error.start + 3]
+    if lead[:1] == b"\xed" and b"\xa0" <= lead[1:2] <= b"\xbf":
+        return "\ufffd", error.start + (3 if b"\x80" <= lead[2:] <= b"\xbf" else 2)
+    return "\ufffd", error.end
+
+
+_AS_JAVA: Final = "kseg-as-java"
+codecs.register_error(_AS_JAVA, _replace_as_java)
+
+
 def _mended_text(keys: pa.Array) -> pa.Array:
     """Replace what is not UTF-8, as Java's decoder does; nothing to do for sound text."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([text.as_buffer().to_pybytes().decode("utf-8", "replace") for text in keys], pa.string())
+        return pa.array([text.as_buffer().to_pybytes().decode("utf-8", _AS_JAVA) for text in keys], pa.string())
     return keys

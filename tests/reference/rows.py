@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,13 +31,17 @@ def records_of(batches: pa.RecordBatch | Iterable[pa.RecordBatch]) -> list[Recor
 
 
 def as_text(records: Iterable[Record]) -> list[Record]:
-    """Records with header keys that are sound UTF-8, broken bytes replaced as Java and Python both replace them."""
+    """Records with header keys that are sound UTF-8, broken bytes replaced as Java replaces them."""
     return [
-        replace(
-            record, headers=tuple((key.decode("utf-8", "replace").encode(), value) for key, value in record.headers)
-        )
+        replace(record, headers=tuple((_java_text(key).encode(), value) for key, value in record.headers))
         for record in records
     ]
+
+
+def _java_text(key: bytes) -> str:
+    """As Python replaces them, but for the bytes of a surrogate, whole or cut, which are one to Java."""
+    parts = re.split(rb"\xed[\xa0-\xbf][\x80-\xbf]?", key)
+    return "\ufffd".join(part.decode("utf-8", "replace") for part in parts)
 
 
 def table_of(records: Sequence[Record]) -> pa.RecordBatch:
