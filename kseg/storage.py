@@ -117,9 +117,9 @@ class RateLimiter:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if bytes_per_second is not None and not (
-            isinstance(bytes_per_second, float | int | np.number) and bytes_per_second > 0
+            isinstance(bytes_per_second, float | int | np.number) and bytes_per_second >= 1
         ):
-            raise OptionError(f"bytes per second must be a number above 0, not {bytes_per_second!r}")
+            raise OptionError(f"bytes per second must be a number, 1 or more, not {bytes_per_second!r}")
         self._rate = bytes_per_second
         self._clock = clock
         self._sleep = sleep

@@ -56,7 +56,7 @@ class Log:
         limiter: RateLimiter | None = None,
     ) -> None:
         self.store = store
-        self.directory = directory.rstrip("/")
+        self.directory = directory.rstrip("/") or "/"
         self.options = options or ReadOptions()
         self._given_checkpoints = checkpoints
         self.limiter = limiter or RateLimiter(self.options.max_bytes_per_second)

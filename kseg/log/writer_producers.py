@@ -45,8 +45,8 @@ def producer_fields(
         LogError: The producer has an open transaction, and this is not part of it, or its epoch is past.
     """
     if producer_id is None:
-        if transactional or base_sequence is not None:
-            raise OptionError("a transaction or a sequence needs a producer_id")
+        if transactional or base_sequence is not None or producer_epoch != 0:
+            raise OptionError("a transaction, an epoch or a sequence needs a producer_id")
         return ProducerFields(producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False)
     check_range("producer_id", producer_id, 63)
     known = check_producer_epoch(state, producer_id, producer_epoch, path)

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kseg.errors import CorruptRecordError, OptionError
 from kseg.os_errors import storage_errors
+from kseg.storage import checked_path
 from kseg.tiering.manifest import EncryptionMetadata
 
 IV_BYTES: Final = 12
@@ -99,7 +100,9 @@ class KeyRing:
     """
 
     def __init__(self, files: KeyFiles | None = None, *, allow_shared: bool = False) -> None:
-        self.files = {key_id: os.fspath(path) for key_id, path in (files or {}).items()}
+        if files is not None and not isinstance(files, Mapping):
+            raise OptionError(f"keys are private key files by their ids, {{'key1': 'private.pem'}}, not {files!r}")
+        self.files = {key_id: checked_path(path) for key_id, path in (files or {}).items()}
         self.allow_shared = allow_shared
         self._keys: dict[str, Any] = {}
 

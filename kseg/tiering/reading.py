@@ -13,7 +13,7 @@ from kseg.log.partition import Log, read_options
 from kseg.log.select import Path, StoreOpener
 from kseg.log.walk import ReadOptions
 from kseg.options import SourceOptions
-from kseg.storage import Store, open_store
+from kseg.storage import Store, checked_path, open_store
 from kseg.tiering.crypto import KeyFiles, KeyRing
 from kseg.tiering.layout import PLAIN_ROOT
 from kseg.tiering.store import TieredStore
@@ -53,7 +53,7 @@ def open_log(
     options = read_options(max_batch_bytes, max_bytes_per_second, drop_page_cache=drop_page_cache)
     ring = KeyRing(keys, allow_shared=allow_shared_keys)
     if remote is not None:
-        return _open_both(path, os.fspath(remote), ring, options)
+        return _open_both(path, checked_path(remote), ring, options)
     store, directory = open_store(path)
     place = place_of(directory)
     if place is None:
@@ -103,7 +103,9 @@ def open_dir(
     """
     options = read_options(max_batch_bytes, max_bytes_per_second, drop_page_cache=drop_page_cache)
     ring = KeyRing(keys, allow_shared=allow_shared_keys)
-    store, directory = open_tiered_store(path, None if remote is None else os.fspath(remote), ring)
+    store, directory = open_tiered_store(path, None if remote is None else checked_path(remote), ring)
+    if isinstance(store, TieredStore) and store.tier.store.stat(store.tier.root) is None:
+        store.tier.partitions()  # raises where there is no such tier; a prefix may end within a name
     return LogDir(store, directory, options=options)
 
 

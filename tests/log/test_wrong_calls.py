@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg.errors import OptionError
+from kseg.errors import LogError, OptionError
 from tests.builders import LogBuilder
 
 
@@ -59,8 +59,33 @@ def test_numbers_are_numbers(path):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{"keys": 5}, {"keys": ["a"]}, {"keys": {"a": 5}}, {"remote": 5}, {"remote": b"x"}, {"remote": ""},
+     {"max_bytes_per_second": 1e-300}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("call", [kseg.open_log, kseg.open_dir])
+def test_wrong_options_of_opening(path, call, options):
+    with pytest.raises(OptionError):
+        list(call(path, **options))
+
+
+def test_a_tier_that_is_not_there_left_no_partition_of_a_directory(path, tmp_path):
+    with pytest.raises(kseg.StorageError, match="no such tier"):
+        kseg.open_dir(path.parent, remote=tmp_path / "none")
+
+
+@pytest.mark.parametrize("root", ["/", "file:///"])
+def test_the_root_directory_is_no_file_without_a_name(root):
+    with pytest.raises(LogError, match="not a partition directory") as raised:
+        kseg.open_log(root)
+    assert raised.value.path == "/"
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"producer_epoch": 5}, "needs a producer_id"),
         ({"codec": "gzip", "level": "3"}, "level '3'"),
         ({"producer_id": "x"}, "producer_id must be from 0"),
         ({"leader_epoch": 1 << 31}, "leader_epoch must be from 0 to 2147483647"),
