@@ -160,10 +160,10 @@ def test_golden_logs_rebuild_to_the_brokers_own_snapshots(golden):
     assert compared > 10
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(counts(6)))
 def test_rebuilt_state_equals_kafkas_own_recovery(oracle, tmp_path, seed):
     directory = tmp_path / "t-0"
-    oracle.gen(directory, 300 + seed, 300, txn=0.7, life=10 if seed % 2 else 40, legacy=0.2 if seed == 5 else 0)
+    oracle.gen(directory, 300 + seed, 300, txn=0.7, life=10 if seed % 2 else 40, legacy=0.2 if seed % 6 == 5 else 0)
     copy = tmp_path / "copy" / "t-0"
     shutil.copytree(directory, copy)
     for sidecar in [*copy.glob("*index"), *copy.glob("*.snapshot"), *copy.glob("leader-epoch*")]:
