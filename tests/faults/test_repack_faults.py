@@ -141,7 +141,7 @@ def test_every_operation_can_fail(start, truth, oracle, tmp_path):
             assert strays(folder / "a-0") == []
         check_second_run(folder, truth)
 
-    assert each_fault(start, grow, check, folder=tmp_path, every=7) > 300
+    assert each_fault(start, grow, check, folder=tmp_path, every=17) > 300
 
 
 def test_a_full_disk_left_snapshots_of_no_segment_and_the_report_said_that_nothing_had_changed(start, tmp_path):
@@ -174,7 +174,7 @@ def test_whatever_the_disk_forgets(start, truth, oracle, tmp_path):
         shutil.rmtree(folder / "loaded", ignore_errors=True)
         check_second_run(folder, truth)
 
-    assert each_crash(start, grow, check, folder=tmp_path, every=3, tries=counts(1)) > 80
+    assert each_crash(start, grow, check, folder=tmp_path, every=7, tries=counts(1)) > 80
 
 
 def test_whatever_the_disk_forgets_while_a_replacement_is_finished(start, truth, oracle, tmp_path):
@@ -190,14 +190,14 @@ def test_whatever_the_disk_forgets_while_a_replacement_is_finished(start, truth,
         truth.check(kseg.open_log(folder / "a-0"))
         check_second_run(folder, truth)
 
-    assert each_crash(left, grow, check, folder=tmp_path, every=3, tries=counts(2)) > 80
+    assert each_crash(left, grow, check, folder=tmp_path, every=7, tries=counts(2)) > 80
 
 
 def test_kills(start, truth, oracle, tmp_path):
     chance = random.Random("repack")
     whole = FaultyDisk()
     run_with(whole, grow, shutil.copytree(start, tmp_path / "whole"))
-    for number in range(counts(5) if counts(1) == 1 else 100):
+    for number in range(3 if counts(1) == 1 else 100):
         folder = shutil.copytree(start, tmp_path / str(number))
         assert killed(__name__, "grow", folder, chance.randrange(len(whole.seen)))
         truth.check(kseg.open_log(folder / "a-0"))

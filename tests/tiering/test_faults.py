@@ -84,9 +84,9 @@ def check_nothing_is_lost(folder, whole):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_operation_can_fail(start, whole, tmp_path, layout):
-    assert each_fault(start, move(layout), checker(layout, whole), folder=tmp_path, every=3) > 100
+    assert each_fault(start, move(layout), checker(layout, whole), folder=tmp_path, every=7) > 100
 
 
 @pytest.mark.parametrize("layout", LAYOUTS if FACTOR > 1 else ["plain"])
 def test_whatever_the_disk_forgets(start, whole, tmp_path, layout):
-    assert each_crash(start, move(layout), checker(layout, whole), folder=tmp_path, every=2) > 30
+    assert each_crash(start, move(layout), checker(layout, whole), folder=tmp_path, every=5) > 30

@@ -202,4 +202,4 @@ def test_every_operation_can_fail(tmp_path, monkeypatch):
         assert len(set(replicas(folder))) == 1
         assert rows(folder / "data" / "a-0", remote=str(folder / "tier")) == whole
 
-    assert each_fault(start, job, check, folder=tmp_path) > 100
+    assert each_fault(start, job, check, folder=tmp_path, every=5) > 100

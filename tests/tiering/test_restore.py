@@ -266,7 +266,7 @@ def test_every_operation_can_fail(tmp_path, folder, tier, monkeypatch):
         for kind in kinds if end.promised else ():
             assert read_checkpoint(LocalStore(), str(place / "data"), kind) == {TopicPartition("a", 0): 30}
 
-    assert each_fault(start, job, check, folder=tmp_path) > 60
+    assert each_fault(start, job, check, folder=tmp_path, every=5) > 60
 
 
 def rows_of_all(folder, tier, tmp_path):

@@ -107,9 +107,9 @@ def check_fsck(folder, end, harmless=frozenset(HARMLESS)):
 
 @pytest.mark.parametrize("start", LAYOUTS if FACTOR > 1 else ["plain"], indirect=True)
 def test_every_operation_can_fail(start, whole, tmp_path):
-    assert each_fault(start, job, checker(whole), folder=tmp_path, every=7) > 100
+    assert each_fault(start, job, checker(whole), folder=tmp_path, every=13) > 100
 
 
 @pytest.mark.parametrize("start", LAYOUTS if FACTOR > 1 else ["chunked"], indirect=True)
 def test_whatever_the_disk_forgets(start, whole, tmp_path):
-    assert each_crash(start, job, checker(whole), folder=tmp_path) > 30
+    assert each_crash(start, job, checker(whole), folder=tmp_path, every=3) > 30
