@@ -123,11 +123,12 @@ def test_executors_of_their_own_write_the_same_files(tmp_path, oracle):
     """Two executors in JVMs of their own, which share nothing with the driver but the disk."""
     source = tmp_path / "source" / "t-0"
     oracle.gen(source, 5, 400, codec="zstd", keys=40, txn=0.5, roll=0.05)
-    pairs = []
-    for strategy in ("memory", "spill"):
-        pairs += [str(shutil.copytree(source, tmp_path / strategy / "t-0")), strategy]
-    here = shutil.copytree(source, tmp_path / "here" / "t-0")
-    assert not compact(here, config=compact_elsewhere.config(), now_ms=compact_elsewhere.NOW).failed
+    pairs, expected = [], []
+    for job in ("memory", "spill", "erase", "repack"):
+        pairs += [str(shutil.copytree(source, tmp_path / job / "t-0")), job]
+        here = shutil.copytree(source, tmp_path / f"{job}-here" / "t-0")
+        assert not compact_elsewhere.run(job, str(here))
+        expected.append(files_of(here))
     (tmp_path / "spark").mkdir()
     command = [sys.executable, "-m", compact_elsewhere.__name__, str(tmp_path / "spark"), *pairs]
     done = subprocess.run(
@@ -135,10 +136,10 @@ def test_executors_of_their_own_write_the_same_files(tmp_path, oracle):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = json.loads((tmp_path / "spark" / "results.json").read_text())
-    assert results == [[None, None, "memory"], [None, None, "spill"]]
-    expected = files_of(here)
-    assert expected != files_of(source)
-    assert [files_of(Path(path)) for path in pairs[::2]] == [expected, expected]
+    assert results == [False] * 4
+    assert files_of(source) not in expected
+    assert expected[0] == expected[1]
+    assert [files_of(Path(path)) for path in pairs[::2]] == expected
 
 
 @pytest.mark.parametrize(("python", "status"), [(None, 0), ("false", 1)])
