@@ -129,7 +129,7 @@ class LocalPasses:
         if not scanner.in_order:
             raise shared_offsets(self._round.log.directory)
         with DroppedWriter(folder / "dropped") as writer, self._round.phase("compare", count):
-            resolver = Resolver(self._round.range.first_dirty, budget // self._threads, self._threads, writer)
+            resolver = Resolver(self._round.range.first_dirty, budget // self._threads, self._threads, writer.put)
             with closing(self._stream(lambda path: resolver.resolve(path, count), files.paths)) as resolved:
                 for keys in resolved:
                     self.key_count += keys

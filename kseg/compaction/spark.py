@@ -7,14 +7,18 @@ the offsets of superseded records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import itertools
+import pickle
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from kseg import durable
 from kseg.compaction.config import Strategy
 from kseg.compaction.keymap import KeyMap, KeyMapFull, largest_map, new_hash_key
 from kseg.compaction.markers import TransactionRows
@@ -22,8 +26,20 @@ from kseg.compaction.pieces import Piece, cut_segment
 from kseg.compaction.rewrite import Append, Rewritten, Rules
 from kseg.compaction.round import RewrittenGroup, Round
 from kseg.compaction.scan import KeyScanner, cut_pieces
-from kseg.compaction.spill import DroppedWriter, shared_offsets, superseded_offsets, write_offsets
-from kseg.compaction.tasks import Answers, Place, RewriteTask, RewrittenFile, ScanTask, bundled, rewrite, scan
+from kseg.compaction.spill import DroppedWriter, shared_offsets
+from kseg.compaction.tasks import (
+    Answers,
+    Place,
+    Resolved,
+    ResolveTask,
+    RewriteTask,
+    RewrittenFile,
+    ScanTask,
+    bundled,
+    resolve,
+    rewrite,
+    scan,
+)
 from kseg.errors import KsegError
 from kseg.log.segment import Segment
 from kseg.log.staging import write_nonce
@@ -33,8 +49,8 @@ from kseg.runner import run_tasks
 
 PIECE_BYTES: Final = 16 << 20
 _KEY_SCHEMA: Final = "file int, low long, high long, offset long"
-_RESOLVED_SCHEMA: Final = "path string, keys long"
-_OUT_OF_ORDER: Final = -(2**63)  # in the place of an offset, then of a number of keys; no `~offset` is as small
+_RESOLVED_SCHEMA: Final = "resolved binary"
+_OUT_OF_ORDER: Final = -(2**63)  # in the place of an offset; no `~offset` is as small
 
 
 class SparkPasses:
@@ -82,7 +98,7 @@ class SparkPasses:
 
     def _find_by_shuffle(self) -> tuple[Answers, list[TransactionRows]]:
         round_, place, hash_key = self._round, self._place, new_hash_key()
-        first, dirty, files = round_.segments[0].base_offset, round_.range.first_dirty, round_.keys.files
+        first, files = round_.segments[0].base_offset, round_.keys.files
         aborted, lingering = AbortedRanges.of(round_.aborted), AbortedRanges.of(round_.lingering)
         groups = bundled(cut_pieces(round_.segments, first, PIECE_BYTES))
         tasks = [ScanTask(place, pieces, aborted, 2**63 - 1, hash_key, 1) for pieces in groups]
@@ -94,19 +110,22 @@ class SparkPasses:
                 for number in batch.column(0).to_pylist():
                     yield from _emit_keys(groups[number], aborted, lingering, first, hash_key, files)
 
-        def resolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from _resolve_keys(batches, place, dirty)
+        directory = round_.log.directory
+        task = ResolveTask(place, round_.range.first_dirty, files, round_.config.memory_budget)
+
+        def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from resolved_rows(task, batches, directory)
 
         with round_.phase("keys", 1):
             source = self._session.range(0, len(groups), 1, len(groups))
             shuffled = source.mapInArrow(emit, _KEY_SCHEMA).repartition(files, "file")
-            rows = shuffled.mapInArrow(resolve, _RESOLVED_SCHEMA).collect()
-        if any(row["keys"] == _OUT_OF_ORDER for row in rows):
-            raise shared_offsets(round_.log.directory)
-        self.key_count = sum(row["keys"] for row in rows)
+            rows = shuffled.mapInArrow(compare, _RESOLVED_SCHEMA).collect()
         with DroppedWriter(place.new_file("dropped")) as dropped:
-            for row in rows:
-                dropped.put_file(Path(row["path"]))
+            for resolved in _checked([pickle.loads(row["resolved"]) for row in rows]):
+                self.key_count += resolved.keys
+                for offsets in resolved.dropped.load():
+                    dropped.put(offsets.view(np.int64))
+                durable.unlink(resolved.dropped.path)
         return Answers(dropped.file, hash_key), parts
 
     def rewrite(self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: Answers) -> Generator[RewrittenGroup]:
@@ -119,11 +138,15 @@ class SparkPasses:
     def _run(self, work: Any, tasks: Sequence[Any], groups: Sequence[Sequence[Piece]] | None = None) -> list[Any]:
         weights = None if groups is None else [sum(piece.size for piece in pieces) for pieces in groups]
         progress = SILENT if groups is None else self._round.progress
-        results = run_tasks(work, tasks, spark=self._session, weights=weights, progress=progress)
-        for result in results:
-            if isinstance(result, KsegError):
-                raise result
-        return results
+        return _checked(run_tasks(work, tasks, spark=self._session, weights=weights, progress=progress))
+
+
+def _checked(results: list[Any]) -> list[Any]:
+    """The results of tasks, of which none failed."""
+    for result in results:
+        if isinstance(result, KsegError):
+            raise result
+    return results
 
 
 def _load(files: Sequence[RewrittenFile], append: Append) -> Generator[Rewritten]:
@@ -157,18 +180,22 @@ def _emit_keys(
         yield from rows.batches
 
 
-def _resolve_keys(batches: Iterator[pa.RecordBatch], place: Place, first_dirty: int) -> Iterator[pa.RecordBatch]:
-    place.check()
-    parts = [
-        np.column_stack([batch.column(name).to_numpy() for name in ("low", "high", "offset")]) for batch in batches
-    ]
-    if not parts:
+def resolved_rows(task: ResolveTask, batches: Iterator[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
+    """Compare the keys of a task; its one row is what came of it, or the error that ended it."""
+    first = next(batches, None)
+    if first is None:
         return
-    entries = np.concatenate(parts)
-    if (entries[:, 2] == _OUT_OF_ORDER).any():
-        yield pa.record_batch([[""], [_OUT_OF_ORDER]], names=["path", "keys"])
-        return
-    dropped, keys = superseded_offsets(entries, first_dirty)
-    path = place.new_file("dropped")
-    write_offsets(path, dropped)
-    yield pa.record_batch([[str(path)], [keys]], names=["path", "keys"])
+    resolved: Resolved | KsegError
+    try:
+        resolved = resolve(task, _entries(itertools.chain([first], batches), directory))
+    except KsegError as error:
+        resolved = error
+    yield pa.record_batch([[pickle.dumps(resolved)]], names=["resolved"])
+
+
+def _entries(batches: Iterable[pa.RecordBatch], directory: str) -> Iterator[NDArray[np.int64]]:
+    for batch in batches:
+        entries = np.column_stack([batch.column(name).to_numpy() for name in ("low", "high", "offset")])
+        if (entries[:, 2] == _OUT_OF_ORDER).any():
+            raise shared_offsets(directory)
+        yield entries

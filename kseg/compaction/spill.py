@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,13 +176,14 @@ class Resolver:
     Args:
         room: Bytes of memory for each thread.
         workers: How many threads there are.
+        put: Takes superseded offsets, some at a time, which ascend.
     """
 
-    def __init__(self, first_dirty: int, room: int, workers: int, dropped: DroppedWriter) -> None:
+    def __init__(self, first_dirty: int, room: int, workers: int, put: Callable[[NDArray[np.int64]], None]) -> None:
         self._first_dirty = first_dirty
         self._room = max(room, MIN_ROOM)
         self._workers = workers
-        self._dropped = dropped
+        self._put = put
 
     def resolve(self, path: Path, divisor: int) -> int:
         """Take the superseded offsets out of a file, which is gone then; return how many keys are dirty.
@@ -194,7 +195,7 @@ class Resolver:
             entries = path.stat().st_size // ENTRY_BYTES
         if entries * WORK_BYTES <= self._room:
             dropped, found = superseded_offsets(_read(path), self._first_dirty)
-            self._dropped.put(dropped)
+            self._put(dropped)
         else:
             keys = self._resolve_parts(path)
             if keys is None:
@@ -212,7 +213,7 @@ class Resolver:
         except KeyMapFull:
             return None
         for entries in self._parts(path):
-            self._dropped.put(_superseded(entries, keys))
+            self._put(_superseded(entries, keys))
         return keys.keys
 
     def _divide(self, path: Path, divisor: int, entries: int) -> int:
@@ -234,12 +235,6 @@ def _read(path: Path, start: int = 0, most: int | None = None) -> NDArray[np.int
     count = -1 if most is None else most * 3
     with storage_errors(path):
         return np.fromfile(path, np.int64, count, offset=start * ENTRY_BYTES).reshape(-1, 3)
-
-
-def write_offsets(path: Path, offsets: NDArray[np.int64]) -> None:
-    """Write a file of offsets."""
-    with durable.closing(durable.create(path, exclusive=False), path) as fd:
-        durable.write_all(fd, np.ascontiguousarray(offsets).view(np.uint8), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +269,6 @@ class DroppedWriter:
             with self._lock:
                 durable.write_all(self._fd, np.ascontiguousarray(offsets).view(np.uint8), self._path)
                 self._ends.append((self._ends[-1] if self._ends else 0) + len(offsets))
-
-    def put_file(self, path: Path) -> None:
-        """Take what `write_offsets` wrote, and take the file away."""
-        with storage_errors(path):
-            offsets = np.fromfile(path, np.int64)
-        self.put(offsets)
-        durable.unlink(path)
 
     @property
     def file(self) -> DroppedFile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,7 +22,7 @@ from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece, portable
 from kseg.compaction.rewrite import Append, LatestOffsets, Rewriter, Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
-from kseg.compaction.spill import DroppedFile, DroppedOffsets
+from kseg.compaction.spill import DroppedFile, DroppedOffsets, Resolver, SpillFiles
 from kseg.errors import JobError, StorageError
 from kseg.log.staging import check_nonce
 from kseg.log.visibility import AbortedRanges
@@ -171,6 +171,40 @@ def scan(task: ScanTask) -> Scanned:
         return Scanned(None, ())
     held = keys.slots[keys.slots[:, 2] > 0]
     return Scanned(write_file(task.place.new_file("keys"), [held]), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveTask:
+    """All records of some keys to compare.
+
+    Attributes:
+        divisor: What a part of the hash was divided by to come to these keys.
+        room: Bytes of memory.
+    """
+
+    place: Place
+    first_dirty: int
+    divisor: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """How many keys of a task are dirty, and the offsets of its superseded records: parts, each of which ascends."""
+
+    keys: int
+    dropped: PartFile
+
+
+def resolve(task: ResolveTask, entries: Iterable[NDArray[np.int64]]) -> Resolved:
+    """Compare keys that come with their offsets, rows of (low hash, high hash, offset), however many there are."""
+    task.place.check()
+    with SpillFiles(task.place.folder, 1, task.room, stem=task.place.new_file("keys").name) as files:
+        for some in entries:
+            files.put(some)
+    with PartWriter(task.place.new_file("dropped")) as dropped:
+        keys = Resolver(task.first_dirty, task.room, 1, dropped.append).resolve(files.paths[0], task.divisor)
+        return Resolved(keys, dropped.finish())
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def test_a_file_larger_than_its_share_of_memory_gives_the_same_offsets(tmp_path,
     path = tmp_path / "keys-00000"
     entries.tofile(path)
     with DroppedWriter(tmp_path / "dropped") as writer:
-        assert Resolver(first_dirty, MIN_ROOM, 2, writer).resolve(path, 7) == dirty
+        assert Resolver(first_dirty, MIN_ROOM, 2, writer.put).resolve(path, 7) == dirty
     assert (np.sort(np.fromfile(writer.file.path, np.int64)) == expected).all()
     starts = (0, *writer.file.ends[:-1])
     for start, end in zip(starts, writer.file.ends, strict=True):

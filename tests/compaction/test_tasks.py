@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from kseg import durable
 from kseg.compaction import CleanerConfig, compact, spark
-from kseg.errors import JobError
+from kseg.compaction.spill import MIN_ROOM, superseded_offsets
+from kseg.compaction.tasks import Place, ResolveTask, resolve
+from kseg.errors import JobError, StorageError
 from kseg.log.staging import NONCE, check_nonce, write_nonce
 from tests.builders import LogBuilder
+from tests.compaction.test_spill import random_entries
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, strategy="memory")
 NOW = 1_800_000_000_000
@@ -105,6 +114,89 @@ def test_files_that_are_not_what_a_task_wrote_are_refused(tmp_path, monkeypatch,
     assert "not what the task wrote" in report.partitions[0].error
     assert content(log) == before
     assert not (log / ".kseg").exists()
+
+
+class Shuffle:
+    """Stands for a session whose shuffle brings all rows to one task."""
+
+    def __init__(self, batches=(), spoil=lambda: None) -> None:
+        self._batches = list(batches)
+        self._spoil = spoil
+
+    def range(self, start, end, step, parts):
+        return Shuffle([pa.record_batch([[number]], names=["id"]) for number in range(start, end)], self._spoil)
+
+    def mapInArrow(self, work, schema):
+        return Shuffle(work(iter(self._batches)), self._spoil)
+
+    def repartition(self, count, column):
+        return self
+
+    def collect(self):
+        self._spoil()
+        return [row for batch in self._batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-1] + b"\x99", lambda data: data[:-8], lambda data: data + b"0" * 8]
+)
+def test_superseded_offsets_were_not_compared_with_what_a_task_wrote(tmp_path, monkeypatch, expected, spoil):
+    log = build(tmp_path / "data")
+    before = content(log)
+
+    def spoil_dropped():
+        for path in log.rglob("dropped-*"):
+            path.write_bytes(spoil(path.read_bytes()))
+
+    Cluster(monkeypatch, lambda run, _: run())
+    report = compact(log, config=CONFIG, now_ms=NOW, strategy="spill", spark=Shuffle(spoil=spoil_dropped))
+    assert "not what the task wrote" in report.partitions[0].error
+    assert content(log) == before
+    report = compact(log, config=CONFIG, now_ms=NOW, strategy="spill", spark=Shuffle())
+    assert not report.failed
+    assert content(log) == expected
+
+
+def test_a_task_that_had_no_space_for_keys_ended_the_whole_job(tmp_path, monkeypatch):
+    log = build(tmp_path / "data")
+    before = content(log)
+    write = durable.write_all
+
+    def write_all(fd, data, path=""):
+        if "dropped-" in str(path):
+            raise StorageError("no space left on the device", path=str(path))
+        write(fd, data, path)
+
+    Cluster(monkeypatch, lambda run, _: run())
+    monkeypatch.setattr(durable, "write_all", write_all)
+    report = compact(log, config=CONFIG, now_ms=NOW, strategy="spill", spark=Shuffle())
+    assert "no space left" in report.partitions[0].error
+    assert content(log) == before
+
+
+@pytest.mark.parametrize("keys", [1, 100_000])
+def test_memory_of_a_task_grew_with_the_records_of_a_key(tmp_path, keys):
+    """All of a task's keys were compared at once, whatever `memory_budget` said: 115 bytes a record."""
+    budget, records = 16 << 20, 1_000_000
+    command = [sys.executable, "-m", "tests.compaction.measured_keys", str(tmp_path), str(budget)]
+    done = subprocess.run([*command, str(records), str(keys)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["keys"], told["dropped"]) == (keys, records - keys)
+    assert told["grown"] < budget + (16 << 20)
+
+
+@pytest.mark.parametrize("keys", [1, 50, 60_000, 90_000])
+def test_a_task_finds_the_offsets_that_are_found_in_process(tmp_path, keys):
+    entries = random_entries(90_000, keys)
+    expected, dirty = superseded_offsets(entries, 20_000)
+    task = ResolveTask(Place(tmp_path, write_nonce(tmp_path)), first_dirty=20_000, divisor=3, room=MIN_ROOM)
+    resolved = resolve(task, np.array_split(entries, 9))
+    parts = [part.view(np.int64) for part in resolved.dropped.load()]
+    assert resolved.keys == dirty
+    assert (np.sort(np.concatenate(parts)) == expected).all()
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["dropped", NONCE]
 
 
 def test_a_nonce_proves_a_folder(tmp_path):
