@@ -195,6 +195,13 @@ def set_mtime_ms(path: PathLike, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
 
+def free_bytes(directory: PathLike) -> int:
+    """How many bytes may still be written where a directory is; others may write them first."""
+    with storage_errors(directory):
+        status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
+
+
 def publish(path: PathLike, data: Readable) -> None:
     """Replace a small file atomically and durably, as Kafka replaces a checkpoint.
 

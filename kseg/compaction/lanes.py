@@ -41,8 +41,17 @@ class _Memory:
         self.next = threading.Lock()  # who wants all of it is not passed by who wants less
 
 
+class _Disk:
+    def __init__(self) -> None:
+        self.writers = 0
+        self.needed = 0
+        self.is_alone = False
+        self.changed = threading.Condition()
+        self.next = threading.Lock()  # who waits until nobody writes is not passed by who need not
+
+
 class Means:
-    """What partitions share: memory for keys, in as many shares as there are of them at a time, and threads.
+    """What partitions share: memory for keys, in as many shares as there are of them at a time, threads and the disk.
 
     Attributes:
         submit: Has a thread do some work; None where each pass has threads of its own.
@@ -54,6 +63,7 @@ class Means:
         self.submit: Submit | None = None
         self.rooms: list[t.Bytes] = []
         self._memory = _Memory(shares)
+        self._disk = _Disk()
         self._local = threading.local()
 
     def ranked(self, pool: RankedPool, rank: int) -> Means:
@@ -110,6 +120,34 @@ class Means:
             with memory.changed:
                 memory.free += shares
                 memory.changed.notify_all()
+
+    @contextmanager
+    def take_disk(self, needed: int, free: Callable[[], int]) -> Iterator[bool]:
+        """Tell whether there is room for so many bytes, beside what others need; where there is not, wait for them.
+
+        Nobody else begins to write then before this one has ended.
+
+        Args:
+            free: Says how many bytes are free now.
+        """
+        disk = self._disk
+        with disk.next, disk.changed:
+            disk.changed.wait_for(lambda: not disk.is_alone)
+            fits = disk.needed + needed <= free()
+            if not fits and disk.writers:
+                disk.changed.wait_for(lambda: not disk.writers)
+                fits = needed <= free()
+            disk.is_alone = not fits
+            disk.writers += 1
+            disk.needed += needed
+        try:
+            yield fits
+        finally:
+            with disk.changed:
+                disk.is_alone = False
+                disk.writers -= 1
+                disk.needed -= needed
+                disk.changed.notify_all()
 
 
 def lanes_for(partitions: int, threads: int) -> int:

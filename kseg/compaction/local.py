@@ -47,6 +47,8 @@ def _nobody_asks(run: Run) -> NDArray[np.int64]:
 class LocalPasses:
     """Finds the latest offsets, then rewrites; files of its own are only made where keys are spilled."""
 
+    is_staged: Final = False
+
     def __init__(self, round_: Round, means: Means, stack: ExitStack) -> None:
         """Memory for keys is taken from `means`, and given back with the stack."""
         self._round = round_

@@ -16,6 +16,12 @@ from kseg.log.swap import SEGMENT_FILES
 from kseg.native import table as t
 
 
+def remove_cleaned(directory: Path, base_offset: int) -> None:
+    """Take the files of a segment away that is not in the place of another yet."""
+    for kind in SEGMENT_FILES:
+        durable.unlink(directory / segment_file_name(base_offset, kind, FileState.CLEANED), missing_ok=True)
+
+
 class CleanedSegment:
     """Takes batches in order; `finish` makes it complete, `abandon` takes its files away."""
 
@@ -23,8 +29,7 @@ class CleanedSegment:
         self._directory = directory
         self.base_offset = builder.base_offset
         self.builder = builder
-        for kind in SEGMENT_FILES:
-            durable.unlink(self._path(kind), missing_ok=True)
+        remove_cleaned(directory, self.base_offset)
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
         self._started = 0
@@ -83,8 +88,7 @@ class CleanedSegment:
         """Take everything away that was written."""
         with contextlib.suppress(StorageError):  # what failed before is what counts
             self._close()
-        for kind in SEGMENT_FILES:
-            durable.unlink(self._path(kind), missing_ok=True)
+        remove_cleaned(self._directory, self.base_offset)
 
 
 class Roller:

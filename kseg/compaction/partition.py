@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from kseg.compaction.lingering import lingering_aborts
 from kseg.compaction.local import LocalPasses
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.output import CleanedSegment
+from kseg.compaction.placing import Placing, placing_by_room
 from kseg.compaction.policy import check_overlaps, find_cleanable
 from kseg.compaction.remote import TierAccess
 from kseg.compaction.remote_round import RemoteTarget, find_place
@@ -29,14 +30,13 @@ from kseg.compaction.rewrite import Rules
 from kseg.compaction.round import RewrittenGroup, Round, Totals, write_group
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
-from kseg.errors import IndexFileError, LogError
+from kseg.errors import IndexFileError, KsegError, LockedError, LogError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.metadata import read_clean_shutdown
 from kseg.log.names import FileState, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.log.staging import has_leftovers, remove_leftovers, staging, temporary_staging
-from kseg.log.swap import replace_segments
 from kseg.log.writer_place import partition_path
 from kseg.log.writer_session import WriteSession
 from kseg.native import cleaning
@@ -129,13 +129,28 @@ def _was_clean(log: Log, session: WriteSession | None, target: RemoteTarget | No
 def compact_partition(log: Log, config: CleanerConfig, request: Request) -> PartitionCompaction:
     """Run one round.
 
+    An error that ends it when groups were replaced already is told in the report, with what became of these.
+
     Raises:
         FormatError: A batch is damaged; the partition is as it was.
         LogError: The log cannot be compacted as it is.
         LockedError: A broker or another job holds the directory.
         StorageError: A file could not be read or written; the partition is as it was, or a start-up carries the
-            replacement of its last group to the end.
+            replacement of its first group to the end.
     """
+    begun: list[_Work] = []
+    try:
+        return _run_round(log, config, request, begun)
+    except LockedError:
+        raise
+    except KsegError as error:
+        if not any(work.has_changed for work in begun):
+            raise
+        return begun[0].described(error)
+
+
+def _run_round(log: Log, config: CleanerConfig, request: Request, begun: list[_Work]) -> PartitionCompaction:
+    """Run one round, which is told in `begun` before it changes anything."""
     with ExitStack() as stack:
         session = None
         if request.is_local:
@@ -160,12 +175,13 @@ def compact_partition(log: Log, config: CleanerConfig, request: Request) -> Part
                 read_checkpoint(LocalStore(), parent, CheckpointKind.CLEANER)
             session.begin_changes()
         work = _Work(plan, request, stack, target)
-        totals = work.run()
+        begun.append(work)
+        work.run()
         if session is not None:
             tp = TopicPartition(log.topic, log.partition)
             offset = plan.range.first_uncleanable
             update_checkpoint(parent, CheckpointKind.CLEANER, {tp: offset}, replace_malformed=True)
-        done = _described(plan, work.passes, totals, request)
+        done = work.described()
         if target is not None and not request.dry_run:
             if session is None:
                 target.move_checkpoint(plan.range.first_uncleanable)
@@ -226,6 +242,10 @@ class Passes(Protocol):
     reason: str
     key_count: int
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether the results of pass 2 are in files before they are written to where they belong."""
+
     def find_keys(self, folder: Callable[[], Path]) -> tuple[Any, list[TransactionRows]]:
         """Pass 1: what pass 2 looks keys up in, and the transactional batches of the log."""
 
@@ -242,6 +262,7 @@ class _Work:
         self._stack = stack
         self._remote = remote
         self._folder: Path | None = None
+        self.totals = Totals()
         self._target = Path(round_.log.directory)
         if request.output is not None and not request.dry_run:
             self._target = stack.enter_context(copy_partition(round_.log, request.output, round_.range))
@@ -259,27 +280,46 @@ class _Work:
             self._folder = self._stack.enter_context(place)
         return self._folder
 
-    def run(self) -> Totals:
+    def run(self) -> None:
         """Both passes."""
         round_ = self._round
         latest, parts = self.passes.find_keys(self.folder)
         self._check_cleaned()
         rules = round_.rules(parts)
-        totals = Totals()
         size = sum(segment.size for segment in round_.segments)
         rewriting = self.passes.rewrite(round_.groups, rules, latest)
-        with round_.phase("rewrite", size), closing(rewriting) as rewritten:
+        with round_.phase("rewrite", size), self._placing() as placing, closing(rewriting) as rewritten:
             for group in rewritten:
                 if self._request.dry_run:
-                    self._count(group, totals)
-                    continue
-                remote = self._remote if group.segments[0].tier == "remote" else None
-                target = self._target if remote is None else remote.folder()
-                new, counts = write_group(round_, group, rules, target)
-                totals.counts += counts
-                totals.bytes_after += new.size
-                totals.segments_after += self._publish(new, group.segments, counts, remote)
-        return totals
+                    self._count(group)
+                elif self._remote is not None and group.segments[0].tier == "remote":
+                    new, counts = write_group(round_, group, rules, self._remote.folder())
+                    self._put_remote(new, group.segments, counts, self._remote)
+                else:
+                    new, counts = write_group(round_, group, rules, self._target)
+                    placing.put(new, group.segments, counts)
+
+    def _placing(self) -> AbstractContextManager[Placing]:
+        """What puts new segments in the place of local groups."""
+        if self._request.is_local:
+            means, is_staged = self._request.means, self.passes.is_staged
+            return placing_by_room(self._round, self._target, self.totals, means, is_staged=is_staged)
+        return Placing(self._target, self.totals, at_once=True, replaces=False)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether groups are replaced that stay so whatever follows."""
+        return bool(self.totals.groups) and not self._request.dry_run and self._request.output is None
+
+    def described(self, error: KsegError | None = None) -> PartitionCompaction:
+        """What was done, of which an error may be the end."""
+        done = _described(self._round, self.passes, self.totals, self._request)
+        if error is None:
+            return done
+        before = f"{self.totals.groups} of {len(self._round.groups)} groups were compacted before, and stay so"
+        retired = () if self._remote is None else self._remote.retired()
+        checkpoint = self._round.range.first_dirty
+        return dataclasses.replace(done, error=f"{error}; {before}", checkpoint=checkpoint, retired=retired)
 
     def _check_cleaned(self) -> None:
         """Look for damage where pass 1 has not been: pass 2 would find it when the first groups are replaced."""
@@ -292,34 +332,33 @@ class _Work:
             with round_.phase("check", sum(segment.size for segment in cleaned)):
                 check_segments(cleaned, spark=request.spark, workers=request.workers, progress=round_.progress)
 
-    def _publish(
-        self, new: CleanedSegment, group: Sequence[Segment], counts: NDArray[np.int64], remote: RemoteTarget | None
-    ) -> int:
-        """Put a new segment in the place of a group; return how many segments there are instead."""
-        if remote is None:
-            old = [] if self._request.output is not None else [segment.base_offset for segment in group]
-            replace_segments(self._target, [new.base_offset], old)
-            return 1
+    def _put_remote(
+        self, new: CleanedSegment, group: Sequence[Segment], counts: NDArray[np.int64], remote: RemoteTarget
+    ) -> None:
         if new.size == sum(segment.size for segment in group) and not counts[cleaning.REBUILT_BATCHES]:
             new.abandon()  # nothing would change, and each change of a tier is an upload
-            return len(group)
+            self.totals.add(group, counts, new.size, len(group))
+            return
         remote.put(new, group)
-        return 1
+        self.totals.add(group, counts, new.size)
 
-    def _count(self, group: RewrittenGroup, totals: Totals) -> None:
+    def _count(self, group: RewrittenGroup) -> None:
+        size, counts = 0, np.zeros(cleaning.COUNTS, np.int64)
+
         def count(data: t.Bytes, table: t.Table) -> None:
-            totals.bytes_after += len(data)
+            nonlocal size
+            size += len(data)
 
         with closing(group.into(count)) as results:
             for result in results:
-                totals.counts += result.counts
+                counts += result.counts
                 self._round.progress.advance(result.bytes_read)
-        totals.segments_after += 1
+        self.totals.add(group.segments, counts, size)
 
 
 def _described(round_: Round, passes: Passes, totals: Totals, request: Request) -> PartitionCompaction:
     counts = [int(count) for count in totals.counts]
-    log, covered = round_.log, round_.segments
+    log = round_.log
     dropped = cleaning.SUPERSEDED, cleaning.NULL_KEYS, cleaning.EXPIRED_TOMBSTONES, cleaning.ABORTED
     return PartitionCompaction(
         log.topic,
@@ -332,9 +371,9 @@ def _described(round_: Round, passes: Passes, totals: Totals, request: Request) 
         dirty_ratio=round_.range.dirty_ratio,
         strategy=passes.strategy,
         strategy_reason=passes.reason,
-        segments_before=len(covered),
+        segments_before=totals.segments_before,
         segments_after=totals.segments_after,
-        bytes_before=sum(segment.size for segment in covered),
+        bytes_before=totals.bytes_before,
         bytes_after=totals.bytes_after,
         records_before=counts[cleaning.KEPT] + sum(counts[reason] for reason in dropped),
         records_after=counts[cleaning.KEPT],

@@ -25,6 +25,8 @@ _COLUMNS = (
 class PartitionCompaction(Report):
     """One partition's share; where `skipped` is set, nothing was changed and it says why.
 
+    Where `error` is set, the numbers are those of the groups that were compacted before, if any.
+
     Attributes:
         records_before: Records of the segments that were cleaned.
         superseded: Records that a later one with the same key replaces.
@@ -121,7 +123,7 @@ class CompactionReport(Report):
             for p in self.done
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
-        freed = sum(p.bytes_before - p.bytes_after for p in self.done)
+        freed = sum(p.bytes_before - p.bytes_after for p in self.partitions)
         word = "would be compacted" if self.dry_run else "compacted"
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
         summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"

@@ -84,11 +84,23 @@ class Round:
 
 @dataclass(slots=True)
 class Totals:
-    """What all groups of a round came to."""
+    """What the groups of a round came to, as far as it has come."""
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(cleaning.COUNTS, np.int64))
+    groups: int = 0
+    bytes_before: int = 0
     bytes_after: int = 0
+    segments_before: int = 0
     segments_after: int = 0
+
+    def add(self, group: Sequence[Segment], counts: NDArray[np.int64], size: int, segments: int = 1) -> None:
+        """Count a group of which so many bytes, in so many segments, are left."""
+        self.counts += counts
+        self.groups += 1
+        self.bytes_before += sum(segment.size for segment in group)
+        self.bytes_after += size
+        self.segments_before += len(group)
+        self.segments_after += segments
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ _OUT_OF_ORDER: Final = -(2**63)  # in the place of an offset; no `~offset` is as
 class SparkPasses:
     """As `LocalPasses`, on Spark."""
 
+    is_staged: Final = True
+
     def __init__(self, round_: Round, session: Any, folder: Callable[[], Path]) -> None:
         self._round = round_
         self._session = session

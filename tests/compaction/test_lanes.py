@@ -295,3 +295,45 @@ def test_what_a_task_raises_comes_to_who_waits_for_it():
         failed = RankedPool(threads).submit(0, lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             failed.result()
+
+
+def test_partitions_side_by_side_counted_on_the_same_free_space():
+    means, order, together = Means(3), [], threading.Barrier(2)
+
+    def write(name, needed, hold):
+        with means.take_disk(needed, lambda: 100) as fits:
+            order.append((name, fits))
+            hold.wait(timeout=60)
+
+    held = threading.Event()
+    with ThreadPoolExecutor(3) as pool:
+        pair = [pool.submit(write, "small", 50, together) for _ in range(2)]  # both have room at a time
+        wait(pair, timeout=60)
+        assert order == [("small", True)] * 2
+        first = pool.submit(write, "first", 60, held)
+        while len(order) < 3:
+            time.sleep(0.001)
+        second = pool.submit(write, "second", 60, held)
+        large = pool.submit(write, "large", 101, held)
+        time.sleep(0.05)
+        assert order[2:] == [("first", True)]
+        held.set()
+        wait([first, second, large], timeout=60)
+    assert sorted(order[3:]) == [("large", False), ("second", True)]
+
+
+def test_nobody_begins_to_write_beside_one_without_room():
+    means, order = Means(2), []
+
+    def write_small():
+        with means.take_disk(1, lambda: 100) as fits:
+            order.append(fits)
+
+    with means.take_disk(101, lambda: 100) as fits:
+        assert not fits
+        small = threading.Thread(target=write_small)
+        small.start()
+        time.sleep(0.05)
+        assert order == []
+    small.join(timeout=60)
+    assert order == [True]

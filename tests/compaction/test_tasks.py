@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -16,7 +17,7 @@ from kseg import durable
 from kseg.compaction import CleanerConfig, compact, spark
 from kseg.compaction.spill import MIN_ROOM, superseded_offsets
 from kseg.compaction.tasks import Place, ResolveTask, resolve
-from kseg.errors import JobError, StorageError
+from kseg.errors import JobError, KsegError, StorageError
 from kseg.log.staging import NONCE, check_nonce, write_nonce
 from tests.builders import LogBuilder
 from tests.compaction.test_spill import random_entries
@@ -172,6 +173,41 @@ def test_a_task_that_had_no_space_for_keys_ended_the_whole_job(tmp_path, monkeyp
     report = compact(log, config=CONFIG, now_ms=NOW, strategy="spill", spark=Shuffle())
     assert "no space left" in report.partitions[0].error
     assert content(log) == before
+
+
+@pytest.mark.parametrize("file", ["00040.log.cleaned", "00040.timeindex.cleaned", "data-", "table-"])
+def test_a_disk_that_tasks_filled_left_some_groups_replaced(tmp_path, monkeypatch, expected, file):
+    """Tasks need room for files of their own, beside the new segments."""
+    log = build(tmp_path / "data")
+    before = content(log)
+    config = dataclasses.replace(CONFIG, segment_bytes=max(path.stat().st_size for path in log.iterdir()))
+    cleaned = set()
+    create = durable.create
+
+    def full_create(path, **kwargs):
+        cleaned.update(item.name for item in log.glob("*.log.cleaned"))
+        if file in str(path) and (len(cleaned) == 2 or "cleaned" in file):
+            raise StorageError("no space left on the device", path=str(path))
+        return create(path, **kwargs)
+
+    Cluster(monkeypatch, lambda run, _: outcome(run))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "create", full_create)
+        patch.setattr(durable, "free_bytes", lambda _: 0)
+        report = compact(log, config=config, now_ms=NOW, spark=object())
+    assert "no space left" in report.partitions[0].error
+    assert content(log) == before
+    assert not (log / ".kseg").exists()
+    assert not compact(log, config=CONFIG, now_ms=NOW, spark=object()).failed
+    assert content(log) == expected
+
+
+def outcome(run):
+    """As on Spark: an error of a task is its result."""
+    try:
+        return run()
+    except KsegError as error:
+        return error
 
 
 @pytest.mark.parametrize("keys", [1, 100_000])

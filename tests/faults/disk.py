@@ -139,6 +139,44 @@ class FaultyDisk:
         raise storage_error(OSError(number, "injected"), path)
 
 
+class SmallDisk:
+    """Has room for so many bytes beside what is in a folder; of a write for which there is too little, a part is done.
+
+    What is deleted makes room again, and `kseg.durable.free_bytes` tells how much there is.
+    """
+
+    def __init__(self, folder: Path, room: int) -> None:
+        self._folder = folder
+        self._size = self._used() + room
+        self._guard = threading.RLock()
+
+    def _used(self) -> int:
+        return sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+
+    def free_bytes(self, directory: Path) -> int:
+        """What may be written still."""
+        return self._size - self._used()
+
+    def perform(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do an operation, as far as there is room."""
+        with self._guard:
+            if name != "write_all":
+                return function(*args, **kwargs)
+            fd, data, *path = args
+            free = self.free_bytes(self._folder)
+            if memoryview(data).nbytes <= free:
+                return function(*args, **kwargs)
+            function(fd, memoryview(data).cast("B")[:free], *path)
+            raise storage_error(OSError(errno.ENOSPC, "injected"), path[0])
+
+    @contextmanager
+    def mounted(self) -> Iterator[None]:
+        """Let this be the disk of all that kseg does."""
+        with pytest.MonkeyPatch.context() as patch, in_front_of_durable(self.perform):
+            patch.setattr(durable, "free_bytes", self.free_bytes)
+            yield
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     """Stands for what was done already."""
 

@@ -15,11 +15,14 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from kseg.compaction import CleanerConfig, compact
+from kseg import durable
+from kseg.compaction import CleanerConfig, compact, placing
+from kseg.compaction.lanes import Means
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
+from kseg.log.names import LOCK_FILE
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
-from tests.faults.disk import FaultyDisk, each_fault, run_with
+from tests.faults.disk import FaultyDisk, SmallDisk, each_fault, in_front_of_durable, run_with
 from tests.faults.forgetful import each_crash
 from tests.faults.kill import killed
 from tests.faults.loaded import MARKER, assert_same_state, load
@@ -92,7 +95,15 @@ def by_files(folder, promise):
     run_round(folder, promise, "spill")
 
 
-JOBS = pytest.mark.parametrize("job", [in_memory, by_files])
+def all_at_the_end(folder, promise):
+    """Where there seems to be no room on the disk, no group is replaced before all new segments are there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durable, "free_bytes", lambda _: 0)
+        in_memory(folder, promise)
+
+
+JOBS = pytest.mark.parametrize("job", [in_memory, by_files, all_at_the_end])
+EVERY = {in_memory: 1, by_files: 4, all_at_the_end: 5}  # of faults: the jobs differ in one part each
 
 
 class Truth:
@@ -172,10 +183,11 @@ def test_every_operation_can_fail(start, truth, oracle, tmp_path, job):
             assert strays(folder / "a-0") == []
         if is_full:
             assert not list(folder.glob("*.tmp"))
+        if is_full and job is all_at_the_end and not is_about_checkpoint(end):
+            assert content(folder / "a-0") == content(start / "a-0")
         check_second_run(folder, job, truth)
 
-    # the two differ in their first pass alone: all faults of one of them are enough outside of a soak
-    assert each_fault(start, job, check, folder=tmp_path, every=1 if job is in_memory else 4) > 200
+    assert each_fault(start, job, check, folder=tmp_path, every=EVERY[job]) > 200
 
 
 @JOBS
@@ -184,16 +196,105 @@ def test_whatever_the_disk_forgets(start, truth, tmp_path, job):
         truth.check(kseg.open_log(folder / "a-0"))
         check_second_run(folder, job, truth)
 
-    assert each_crash(start, job, check, folder=tmp_path, every=2, tries=counts(1)) > 80
+    every = 5 if job is all_at_the_end else 2
+    assert each_crash(start, job, check, folder=tmp_path, every=every, tries=counts(1)) > 160 // every
 
 
-def test_kafka_loads_whatever_the_disk_forgets(start, truth, oracle, tmp_path):
+@pytest.mark.parametrize(("job", "every"), [(in_memory, 1), (all_at_the_end, 4)])
+def test_kafka_loads_whatever_the_disk_forgets(start, truth, oracle, tmp_path, job, every):
     def check(folder, end):
         truth.check_loaded(folder, oracle, folder / "loaded")
         if end.promised:
             truth.check(kseg.open_log(folder / "a-0"))
 
-    assert each_crash(start, in_memory, check, folder=tmp_path, seed=1) > 80
+    assert each_crash(start, job, check, folder=tmp_path, every=every, seed=1) > 80 // every
+
+
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def is_about_checkpoint(end):
+    return CheckpointKind.CLEANER.value in end.fault or MARKER in end.fault
+
+
+def test_both_ways_of_replacing_groups_leave_the_same_files(start, tmp_path):
+    left = []
+    for job in (in_memory, all_at_the_end):
+        folder = shutil.copytree(start, tmp_path / job.__name__)
+        job(folder, lambda _: None)
+        left.append(content(folder))
+    assert left[0] == left[1]
+    assert left[0] != content(start)
+
+
+@pytest.fixture
+def growing(tmp_path):
+    """A log directory whose groups need more and more room, of which they give little back."""
+    folder = tmp_path / "growing"
+    folder.mkdir()
+    with kseg.create_log(folder / "a-0", config=kseg.LogConfig(index_interval_bytes=256), clock=clock) as writer:
+        for number, records in enumerate((4, 12, 22, 32, 1)):
+            if number:
+                writer.roll()
+            keys = [b"same", *(b"%d of segment %d" % (n, number) for n in range(records))]
+            writer.append(pa.table({"key": keys, "value": [b"value" * 6] * len(keys)}), batch_records=4)
+    (folder / MARKER).write_bytes(b"clean")
+    (folder / LOCK_FILE).touch()
+    return folder
+
+
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_a_full_disk_left_some_groups_replaced_and_no_clean_shutdown(growing, tmp_path, monkeypatch, strategy):
+    """However much room there is: all of a round is done, or nothing of it is seen."""
+    monkeypatch.setattr(placing, "BLOCK_BYTES", 256)  # a disk without blocks, and some room for checkpoints
+    ways = []
+    take_disk = Means.take_disk
+
+    def noted_take_disk(means, needed, free):
+        ways.append(needed <= free())
+        return take_disk(means, needed, free)
+
+    monkeypatch.setattr(Means, "take_disk", noted_take_disk)
+    whole = shutil.copytree(growing, tmp_path / "whole")
+    run_round(whole, lambda _: None, strategy)
+    seen = []
+    for room in range(0, 8000, 8000 // counts(25)):
+        folder = shutil.copytree(growing, tmp_path / str(room))
+        ways.clear()
+        with SmallDisk(folder, room).mounted():
+            (done,) = compact(folder / "a-0", config=config(strategy), now_ms=NOW, workers=1).partitions
+        found = content(folder)
+        if done.error is None:
+            assert found == content(whole), room
+        else:
+            assert "no space left" in done.error
+            assert "compacted before" not in done.error
+            assert found == content(growing), room
+        seen.append((done.error is None, *ways))
+        shutil.rmtree(folder)
+    assert {(False, False), (True, True)} <= set(seen)
+    assert (False, True) not in seen
+
+
+def test_what_was_replaced_before_others_filled_the_disk_was_not_told(start, truth, tmp_path):
+    folder = shutil.copytree(start, tmp_path / "data")
+    full = FaultyDisk()
+    run_with(full, in_memory, shutil.copytree(start, tmp_path / "whole"))
+    groups = [number for number, (name, path) in enumerate(full.seen) if name == "create" and ".log.cleaned" in path]
+    with in_front_of_durable(FaultyDisk(groups[1], "full").perform):
+        report = compact(folder / "a-0", config=config("memory"), now_ms=NOW, workers=1)
+    (done,) = report.partitions
+    assert f"; 1 of {len(groups)} groups were compacted before, and stay so" in done.error
+    old, new = kseg.open_log(start / "a-0").segments, kseg.open_log(folder / "a-0").segments
+    freed = sum(segment.size for segment in old) - sum(segment.size for segment in new)
+    assert done.bytes_before - done.bytes_after == freed > 0
+    assert done.segments_before - done.segments_after == len(old) - len(new)
+    assert done.checkpoint == done.first_dirty
+    assert not str(report).startswith("0 partitions compacted, 0 B freed")
+    assert strays(folder / "a-0") == []
+    truth.check(kseg.open_log(folder / "a-0"))
+    check_second_run(folder, in_memory, truth)
 
 
 @pytest.mark.parametrize("job", ["in_memory", "by_files"])
