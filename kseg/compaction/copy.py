@@ -1,10 +1,17 @@
-"""A compacted copy of a partition in another directory: what the round does not touch is copied as it is."""
+"""A compacted copy of a partition in another directory: what the round does not touch is copied as it is.
+
+Until all of it is on disk, the copy has the name of a partition that a broker is deleting, which nobody takes for a
+log: `orders-0.6b736567<24 hex digits>-delete`. What a run that died has left so goes with the next run, or with the
+start of a broker.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,50 +19,112 @@ import numpy as np
 
 from kseg import durable
 from kseg.compaction.policy import CleanableRange
-from kseg.errors import OptionError
-from kseg.log.checkpoints import CheckpointKind, update_checkpoint
+from kseg.errors import OptionError, StorageError
+from kseg.log.checkpoints import CheckpointKind, drop_from_checkpoints, update_checkpoint
 from kseg.log.lock import DirLock
 from kseg.log.names import (
     LEADER_EPOCH_FILE,
     LOCK_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
+    DirKind,
     FileState,
     parse_partition_dir,
     parse_segment_file,
+    partition_dir_name,
 )
 from kseg.log.partition import Log
 from kseg.os_errors import storage_errors
 from kseg.types import TopicPartition
 
 COPY_BYTES: Final = 4 << 20
+OWN_ID: Final = b"kseg".hex()  # what the ids of unfinished copies begin with
 
 
 @contextmanager
 def copy_partition(log: Log, output: Path, cleanable: CleanableRange) -> Iterator[Path]:
-    """Make the partition's directory below `output`, with what lies behind the round; its checkpoints come at the end.
+    """Give a directory below `output` with what lies behind the round, which gets the partition's name at the end.
+
+    After a failure nothing of it is left.
 
     Raises:
-        OptionError: It is there already, or inside of what is copied or of another log.
+        OptionError: The copy is there already, or inside of what is copied or of another log.
         LockedError: A broker or another job holds `output`.
     """
-    first_uncleanable = cleanable.first_uncleanable
-    target = output / f"{log.topic}-{log.partition}"
+    tp = TopicPartition(log.topic, log.partition)
+    target = output / partition_dir_name(tp)
     check_output(log, output)
     with ExitStack() as stack:
         if (output / LOCK_FILE).exists():  # somebody's log directory, and maybe in use
             stack.enter_context(DirLock(output))
         _make_dirs(output)
-        durable.make_dir(target)
+        _remove_unfinished(output, tp)
+        unfinished = output / _unfinished_name(tp, uuid.uuid4().hex[len(OWN_ID) :])
+        is_named = False
         try:
-            _copy_files(log, target, first_uncleanable)
-            yield target
-            _copy_checkpoints(log, target, first_uncleanable)
+            durable.make_dir(unfinished)
+            stack.enter_context(_in_use(unfinished))
+            _copy_files(log, unfinished, cleanable.first_uncleanable)
+            yield unfinished
+            durable.fsync_dir(unfinished)
+            _copy_checkpoints(log, output, cleanable.first_uncleanable)
+            durable.rename(unfinished, target)
+            is_named = True
+            durable.fsync_dir(output)
         except BaseException:
-            for path in target.iterdir():
-                durable.unlink(path, missing_ok=True)
-            durable.remove_dir(target)
+            with suppress(StorageError):  # what failed before is what counts
+                if is_named:  # but a crash could take the name away again
+                    durable.rename(target, unfinished)
+                _take_back(unfinished, target, tp)
             raise
+
+
+def _unfinished_name(tp: TopicPartition, number: str) -> str:
+    return partition_dir_name(tp, DirKind.DELETE, OWN_ID + number)
+
+
+def _take_back(unfinished: Path, target: Path, tp: TopicPartition) -> None:
+    if unfinished.exists():
+        _remove_tree(unfinished)
+    if not target.exists():  # that of another job
+        drop_from_checkpoints(str(target.parent), tp)
+
+
+@contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Tell other runs that this one is alive; where the file system has no such lock, they leave all folders alone."""
+    with storage_errors(folder):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _remove_unfinished(output: Path, tp: TopicPartition) -> None:
+    """Remove copies of a partition that nobody makes any more; those that cannot be removed are in nobody's way."""
+    begin, _, end = _unfinished_name(tp, "0" * (32 - len(OWN_ID))).rpartition(OWN_ID)
+    for folder in output.glob(f"{begin}{OWN_ID}*{end.lstrip('0')}"):
+        with suppress(OSError):  # another job is making it
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_tree(folder)
+            finally:
+                os.close(fd)
+
+
+def _remove_tree(folder: Path) -> None:
+    with storage_errors(folder):
+        paths = list(folder.iterdir())
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            _remove_tree(path)
+        else:
+            durable.unlink(path, missing_ok=True)
+    durable.remove_dir(folder)
 
 
 def check_outputs(logs: Sequence[Log], output: Path) -> None:
@@ -111,6 +180,7 @@ def _make_dirs(path: Path) -> None:
     if not path.exists():
         _make_dirs(path.parent)
         durable.make_dir(path, exist_ok=True)
+        durable.fsync_dir(path.parent)
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -125,11 +195,10 @@ def copy_file(source: Path, target: Path) -> None:
     durable.set_mtime_ms(target, status.st_mtime_ns // 1_000_000)
 
 
-def _copy_checkpoints(log: Log, target: Path, first_uncleanable: int) -> None:
+def _copy_checkpoints(log: Log, output: Path, first_uncleanable: int) -> None:
     """Write the partition's checkpoints beside its copy: all that the log's own directory has, and the cleaner's."""
     tp = TopicPartition(log.topic, log.partition)
     for kind in CheckpointKind:
         offset = first_uncleanable if kind is CheckpointKind.CLEANER else log.checkpoints.get(kind, tp)
         if offset is not None:
-            update_checkpoint(str(target.parent), kind, {tp: offset})
-    durable.fsync_dir(target.parent)
+            update_checkpoint(str(output), kind, {tp: offset})

@@ -132,6 +132,17 @@ def update_checkpoint(
             write_checkpoint(log_dir, kind, merged)
 
 
+def drop_from_checkpoints(log_dir: str, tp: TopicPartition) -> None:
+    """Take a partition out of all checkpoint files; one that lists no other is deleted."""
+    with _guard:
+        for kind, offsets in read_checkpoints(LocalStore(), log_dir).offsets.items():
+            left = {other: offset for other, offset in offsets.items() if other != tp}
+            if not left and offsets:
+                durable.unlink(Path(log_dir, kind.value))
+            elif left != offsets:
+                write_checkpoint(log_dir, kind, left)
+
+
 def read_leader_epochs(store: Store, directory: str) -> LeaderEpochs | None:
     """The leader-epoch-checkpoint of a partition directory, None where there is none.
 
