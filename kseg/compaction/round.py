@@ -75,11 +75,16 @@ class Round:
         return Rules(
             now_ms=self.now_ms,
             upper_bound=self.range.first_uncleanable,
-            new_horizon_ms=self.now_ms + retention,
+            new_horizon_ms=_wrapped(self.now_ms + retention),
             legacy_horizon_ms=clean[-1].mtime_ms - retention if clean else 0,
             transactions=settle(parts, self.aborted),
             producers=last_entries(self.producers),
         )
+
+
+def _wrapped(number: int) -> int:
+    """A sum as the cleaner's 64 bits have it: a horizon behind their end is negative, and no batch gets it."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 @dataclass(slots=True)

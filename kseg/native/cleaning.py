@@ -57,7 +57,7 @@ EXPIRED_DELETES: Final = 8  # tombstones in it go
 NOW: Final = 0
 UPPER_BOUND: Final = 1  # the batch that ends right before it stays, empty if need be
 LEGACY_DELETES_EXPIRED: Final = 2  # tombstones of magic 0 and 1 go: decided by the segment's modification time
-NEW_HORIZON: Final = 3  # for tombstones and markers that are seen for the first time; -1: none is set
+NEW_HORIZON: Final = 3  # for tombstones and markers that are seen for the first time; -1: none is set; below: too late
 CONVERT: Final = 4  # as Kafka's cleaner does: what stays is told by its records alone, in magic 2
 RULES: Final = 5
 
@@ -362,7 +362,7 @@ def rewrite_batches(
             continue
         counts[KEPT_MARKERS] += is_control
         new_horizon = tombstones > 0 or (is_control and fates[row] & EMPTY_TRANSACTION != 0)
-        new_horizon = new_horizon and not has_horizon and rules[NEW_HORIZON] >= 0
+        new_horizon = new_horizon and not has_horizon and rules[NEW_HORIZON] != -1
         if (is_v2 or not rules[CONVERT]) and kept == table[COUNT, row] and not new_horizon:
             at = copy_batch(data, file_position, table, row, out, at, written, batches)
             counts[COPIED_BATCHES] += 1
