@@ -1,4 +1,4 @@
-"""`kseg compact` on Spark: `spark-submit kseg/jobs/compact.py PATH TARGET ...`, or `python -m kseg.jobs.compact`.
+"""`kseg compact` on Spark: `spark-submit kseg/jobs/compact.py PATH ...`, or `python -m kseg.jobs.compact`.
 
 Arguments are those of `kseg compact`. The master is the one that spark-submit, or Spark's settings, name.
 """

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from kseg.compaction import RemoteOptions, compact, erase, repack
+from kseg.jobs.compact import main as run_job
 from kseg.log.metadata import PartitionMetadata, write_partition_metadata
 from kseg.log.partition import open_log
 from kseg.tiering import offload
@@ -48,6 +49,17 @@ def test_spark_and_threads_write_the_same_files(spark, oracle, tmp_path, seed):
         assert files_of(copies["memory"]) == expected
         assert files_of(copies["spill"]) == expected
         log.first_dirty = max(log.first_dirty, report.partitions[0].checkpoint)
+
+
+def test_the_job_for_spark_submit_takes_the_arguments_of_the_command(spark, tmp_path, capsys):
+    builder = LogBuilder(tmp_path / "data").segment().record(b"a", b"1").record(b"a", b"2")
+    directory = builder.segment().record(b"z", b"z").write()
+    flags = ["--cleanup-policy", "compact", "--min-cleanable-dirty-ratio", "0"]
+    assert run_job([str(directory), *flags, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (done["error"], done["records_before"], done["records_after"]) == (None, 2, 1)
+    assert run_job([str(directory), "target", *flags]) == 2
+    assert "unrecognized arguments: target" in capsys.readouterr().err
 
 
 def test_records_that_share_an_offset_are_refused_by_the_shuffle(spark, tmp_path):
