@@ -55,6 +55,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
     given["settings"] = given.pop("overrides")
     if args.estimate and (args.remote is not None or args.archive):
         raise OptionError("an estimate is of local logs", hint="--dry-run does all but the writing")
+    if args.estimate and args.output is not None:
+        raise OptionError("an estimate makes no copies", hint="leave out --estimate, or --output")
     if args.estimate:
         _show(estimate(args.path, now_ms=args.now, first_dirty=args.first_dirty, **given), args, out)
         return

@@ -30,6 +30,16 @@ _RANGES: Final = {
 }
 
 
+def check_integer(name: str, value: object, low: int, high: int = MAX_INT64) -> None:
+    """Check the value of an argument.
+
+    Raises:
+        OptionError: It is no integer, or out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
     """How a compacted topic is cleaned; the defaults are Kafka's.
@@ -67,10 +77,7 @@ class CleanerConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.name in _RANGES:
-                low, high = _RANGES[field.name]
-                value = getattr(self, field.name)
-                if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                    raise OptionError(f"{field.name} must be an integer from {low} to {high}, got {value!r}")
+                check_integer(field.name, getattr(self, field.name), *_RANGES[field.name])
         ratio = self.min_cleanable_dirty_ratio
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
             raise OptionError(f"min_cleanable_dirty_ratio must be a number from 0 to 1, got {ratio!r}")

@@ -152,6 +152,9 @@ def check_output(log: Log, output: Path) -> None:
         OptionError: The copy of the log cannot be there.
     """
     place, target = output.resolve(), output / f"{log.topic}-{log.partition}"
+    for folder in (place, *place.parents):
+        if folder.exists() and not folder.is_dir():
+            raise OptionError(f"{folder} is no directory", hint="choose another one")
     if place.is_relative_to(Path(log.directory).resolve()):
         raise OptionError(f"{output} is inside of the partition that is copied", hint="choose another directory")
     for folder in (place, *place.parents):

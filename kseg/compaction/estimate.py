@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kseg.compaction.config import CleanerConfig
+from kseg.compaction.config import CleanerConfig, check_integer
 from kseg.compaction.effective import effective_config
-from kseg.compaction.policy import find_cleanable
+from kseg.compaction.policy import check_first_dirty, find_cleanable
 from kseg.compaction.report import left_alone
 from kseg.compaction.strategy import sample_keys
 from kseg.errors import KsegError
@@ -90,7 +90,11 @@ def estimate(
 ) -> CompactionEstimate:
     """Guess what `compact` would save, from about 8 MiB of each partition; arguments as there."""
     began = time.perf_counter()
+    if now_ms is not None:
+        check_integer("now_ms", now_ms, 0)
     chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty)
+    if first_dirty is not None:
+        check_first_dirty(chosen.logs, first_dirty)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done = []
     for log in chosen.logs:

@@ -10,11 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kseg.compaction.config import CleanerConfig, Strategy
+from kseg.compaction.config import CleanerConfig, Strategy, check_integer
 from kseg.compaction.copy import check_outputs
 from kseg.compaction.effective import effective_config
 from kseg.compaction.lanes import Means, lanes_for, run_lanes
 from kseg.compaction.partition import Request, compact_partition
+from kseg.compaction.policy import check_first_dirty
 from kseg.compaction.remote import RemoteOptions, open_access, tier_of, tiered_dir
 from kseg.compaction.report import CompactionReport, PartitionCompaction
 from kseg.errors import KsegError, LockedError, OptionError
@@ -61,8 +62,9 @@ def compact(
         server_properties: The configuration file of the broker whose directories these are.
         now_ms: The clock of the round, in milliseconds; by default the system's.
         first_dirty: Where records begin that were not cleaned before, instead of what the checkpoint says; for one
-            partition. The dirty ratio does not matter then.
-        output: Write compacted copies of the partitions below this directory, and change nothing.
+            partition, up to its end. The dirty ratio does not matter then.
+        output: Write compacted copies of the partitions below this directory, and change nothing. There is none of a
+            partition that has nothing to clean.
         remote: A tier that holds older segments of the partitions: the round is over both as one log.
         archive: No cluster knows of the tier, so nobody has to be told of changes there.
         remote_options: Keys of an encrypted tier, the cluster's metadata topic, the grace period and more.
@@ -76,6 +78,9 @@ def compact(
         OptionError: An argument is wrong, there is no partition at `path`, or a copy cannot be made at `output`.
     """
     began = time.perf_counter()
+    changes = {"memory_budget": memory_budget, "strategy": strategy}
+    asked: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    _check_arguments(asked, now_ms, workers)
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
     is_alone = uri is not None and remote is None
     if uri is not None and output is not None:
@@ -84,8 +89,8 @@ def compact(
     chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty, directory)
     if config is not None and chosen.source.topics is None and config.cleanup_policy is not None:
         raise OptionError("a config was given for no topic", hint="name the topics that it is to hold for")
-    changes = {"memory_budget": memory_budget, "strategy": strategy}
-    asked = {name: value for name, value in changes.items() if value is not None}
+    if first_dirty is not None:
+        check_first_dirty(chosen.logs, first_dirty)
     wall_ms = int(time.time() * 1000)
     request = Request(
         wall_ms if now_ms is None else now_ms,
@@ -120,6 +125,14 @@ def compact(
     return CompactionReport(
         tuple(done), time.perf_counter() - began, dry_run, chosen.not_covered(chosen.logs), chosen.unread()
     )
+
+
+def _check_arguments(asked: Mapping[str, Any], now_ms: int | None, workers: int | None) -> None:
+    dataclasses.replace(CleanerConfig(), **asked)  # raises what is wrong before any partition is looked at
+    if now_ms is not None:
+        check_integer("now_ms", now_ms, 0)
+    if workers is not None:
+        check_integer("workers", workers, 1)
 
 
 def _compact(

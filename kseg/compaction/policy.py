@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kseg.compaction.config import CleanerConfig
-from kseg.errors import SegmentOverlapError
+from kseg.compaction.config import CleanerConfig, check_integer
+from kseg.errors import KsegError, OptionError, SegmentOverlapError
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.native import table as t
@@ -78,6 +78,22 @@ def find_cleanable(log: Log, checkpoint: int | None, config: CleanerConfig, now_
     clean = sum(s.size for s in segments if s.base_offset < first_dirty)
     cleanable = sum(s.size for s in _from(segments, first_dirty) if s.base_offset < end)
     return CleanableRange(first_dirty, end, clean, cleanable, late, wrong, is_young)
+
+
+def check_first_dirty(logs: Iterable[Log], first_dirty: int) -> None:
+    """Check where a caller says that dirty records begin; below the log start it means that.
+
+    Raises:
+        OptionError: That is no offset, or behind the end of the log.
+    """
+    check_integer("first_dirty", first_dirty, 0)
+    for log in logs:
+        try:
+            end = log.end_offset
+        except KsegError:  # of a damaged log the round tells
+            continue
+        if first_dirty > end:
+            raise OptionError(f"first_dirty is {first_dirty}, and {log.topic}-{log.partition} ends at offset {end}")
 
 
 def _from(segments: Sequence[Segment], offset: int) -> list[Segment]:
