@@ -143,7 +143,11 @@ def _compact(
             log.topic, log.partition, log.directory, skipped=config.reason, is_usual=config.is_usual
         )
     try:
-        return compact_partition(log, dataclasses.replace(config, **asked), request)
+        done = compact_partition(log, dataclasses.replace(config, **asked), request)
+        if done.skipped is None or request.output is None:
+            return done
+        copied = "would be" if request.dry_run else "was"
+        return dataclasses.replace(done, skipped=f"{done.skipped}, so no copy {copied} made")
     except LockedError:
         raise
     except KsegError as error:

@@ -368,6 +368,7 @@ def _described(round_: Round, passes: Passes, totals: Totals, request: Request) 
         first_dirty=round_.range.first_dirty,
         first_uncleanable=round_.range.first_uncleanable,
         checkpoint=round_.range.first_uncleanable,
+        checkpoint_reset=round_.range.checkpoint_was_wrong and request.first_dirty is None,
         dirty_ratio=round_.range.dirty_ratio,
         strategy=passes.strategy,
         strategy_reason=passes.reason,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kseg.reports import Report
-from kseg.tables import Column, format_size, format_table
+from kseg.tables import Column, format_count, format_size, format_table
 
 _COLUMNS = (
     Column("PARTITION", at_least=16),
@@ -19,6 +20,7 @@ _COLUMNS = (
     Column("STRATEGY", droppable=1),
     Column("SPEED", right=True, droppable=2),
 )
+_LEAST_WIDTH = 40  # of what is wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class PartitionCompaction(Report):
         superseded: Records that a later one with the same key replaces.
         first_dirty: Where the round began.
         checkpoint: Where the next round begins.
+        checkpoint_reset: The checkpoint lay outside of the log, so that the round began at the log's start.
         strategy: How keys were compared; `strategy_reason` says why so.
         seconds: How long each phase took.
         retired: Objects of a tier whose segments were replaced; they stay until a sweep takes them.
@@ -47,6 +50,7 @@ class PartitionCompaction(Report):
     first_dirty: int = -1
     first_uncleanable: int = -1
     checkpoint: int = -1
+    checkpoint_reset: bool = False
     dirty_ratio: float = 0.0
     strategy: str = ""
     strategy_reason: str = ""
@@ -76,6 +80,26 @@ class PartitionCompaction(Report):
         """Bytes of log that were cleaned in a second."""
         total = sum(self.seconds.values())
         return self.bytes_before / total if total else 0.0
+
+    def details(self, width: int = 80) -> list[str]:
+        """What the round found and how it worked, in indented lines; what there was none of is left out."""
+        counted = {
+            f"{self.superseded} superseded": self.superseded,
+            f"{format_count(self.tombstones_kept, 'tombstone')} kept": self.tombstones_kept,
+            f"{format_count(self.tombstones_expired, 'tombstone')} expired": self.tombstones_expired,
+            f"{format_count(self.markers_kept, 'marker')} kept": self.markers_kept,
+            f"{format_count(self.markers_dropped, 'marker')} dropped": self.markers_dropped,
+            f"{self.aborted} aborted": self.aborted,
+            f"{self.null_keys} without a key": self.null_keys,
+        }
+        found = ", ".join(text for text, count in counted.items() if count)
+        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        why = f"{self.strategy}: {self.strategy_reason}" if self.strategy else ""
+        reset = f"the checkpoint lay outside of the log: begun at its start, {self.first_dirty}"
+        texts = (reset if self.checkpoint_reset else "", found, phases, why)
+        room = max(width, _LEAST_WIDTH)
+        wrapped = (textwrap.wrap(text, room, initial_indent="  ", subsequent_indent="    ") for text in texts)
+        return [line for lines in wrapped for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, and how fast it was."""
@@ -108,7 +132,7 @@ class CompactionReport(Report):
         return tuple(p for p in self.partitions if p.error is not None)
 
     def lines(self, width: int = 80) -> list[str]:
-        """The report as a table, then what was left alone, and why."""
+        """The report as a table with what was found below each partition, then what was left alone, and why."""
         rows = [
             (
                 f"{p.topic}-{p.partition}",
@@ -123,11 +147,14 @@ class CompactionReport(Report):
             for p in self.done
         ]
         table = format_table(_COLUMNS, rows, width) if rows else []
+        lines = table[:1]
+        for row, p in zip(table[1:], self.done, strict=True):
+            lines += [row, *p.details(width)]
         freed = sum(p.bytes_before - p.bytes_after for p in self.partitions)
         word = "would be compacted" if self.dry_run else "compacted"
         number = f"{len(self.done)} partition{'' if len(self.done) == 1 else 's'} {word}"
         summary = f"{number}, {format_size(freed)} {'would be ' if self.dry_run else ''}freed"
-        lines = [*table, summary, *left_alone(self.partitions, self.unread)]
+        lines += [summary, *left_alone(self.partitions, self.unread)]
         lines += [f"not covered: {name}" for name in self.not_covered]
         if retired := sum(len(p.retired) for p in self.partitions):
             lines.append(f"{retired} segments of the tier retired; their objects stay for the grace period")
