@@ -11,6 +11,7 @@ from kseg.compaction import compact
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint
 from kseg.storage import LocalStore
 from kseg.types import TopicPartition
+from tests.cli.calls import call
 
 TOPIC = "compacted"
 TP = TopicPartition(TOPIC, 0)
@@ -66,7 +67,7 @@ def let_the_broker_clean(broker):
         done.result(WAIT_SECONDS)
 
 
-def test_a_broker_goes_on_where_kseg_has_compacted(stopped):
+def test_a_broker_goes_on_where_kseg_has_compacted_and_keeps_it_away(stopped):
     broker, before = stopped
     settings = {"min.cleanable.dirty.ratio": 0}
     report = compact(broker.data_dir, topics=[TOPIC], metadata=broker.data_dir, settings=settings)
@@ -76,6 +77,8 @@ def test_a_broker_goes_on_where_kseg_has_compacted(stopped):
     assert cleaned_up_to(broker) == done.checkpoint
     logged = broker.log_file.stat().st_size
     with broker:
+        refused = call("compact", broker.data_dir, "--topics", TOPIC, "--cleanup-policy", "compact")
+        assert (refused.status, "in use" in refused.messages) == (3, True)
         assert latest(broker) == before
         broker.produce(TOPIC, rows(7000, 4000), **{"batch.size": 20_000})
         after = latest(broker)
