@@ -151,7 +151,12 @@ def check_output(log: Log, output: Path) -> None:
     Raises:
         OptionError: The copy of the log cannot be there.
     """
-    place, target = output.resolve(), output / f"{log.topic}-{log.partition}"
+    with storage_errors(output):
+        _check_place(log, output, output.resolve())
+
+
+def _check_place(log: Log, output: Path, place: Path) -> None:
+    target = output / f"{log.topic}-{log.partition}"
     for folder in (place, *place.parents):
         if folder.exists() and not folder.is_dir():
             raise OptionError(f"{folder} is no directory", hint="choose another one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
@@ -224,6 +225,24 @@ def test_a_copy_into_a_directory_that_is_in_use_is_refused_with_status_3(orders,
         answer = run("compact", orders, "--cleanup-policy", "compact", "--output", tmp_path / "other")
     assert answer.status == 3
     assert [path.name for path in (tmp_path / "other").iterdir()] == [".lock"]
+
+
+def test_what_a_dead_run_left_of_a_copy_goes_and_what_another_job_is_making_stays(orders, tmp_path):
+    output = tmp_path / "out"
+    dead, alive = (output / f"orders-0.{b'kseg'.hex()}{digit * 24}-delete" for digit in "ab")
+    others = [output / f"{name}-delete" for name in (f"orders-0.{'c' * 32}", f"orders-1.{b'kseg'.hex()}{'d' * 24}")]
+    for folder in (dead, alive, *others):
+        (folder / ".kseg" / "work-1").mkdir(parents=True)
+        (folder / ".kseg" / "work-1" / "dropped").write_bytes(b"some")
+        (folder / "00000000000000000000.log").write_bytes(b"some")
+    held = os.open(alive, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not compact(orders, config=CONFIG, now_ms=NOW, output=output).failed
+    finally:
+        os.close(held)
+    found = sorted(path for path in output.iterdir() if path.is_dir())
+    assert found == sorted([output / "orders-0", alive, *others])
 
 
 @pytest.mark.parametrize("strategy", ["memory", "spill"])
