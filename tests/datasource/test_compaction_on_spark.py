@@ -55,9 +55,12 @@ def test_the_job_for_spark_submit_takes_the_arguments_of_the_command(spark, tmp_
     builder = LogBuilder(tmp_path / "data").segment().record(b"a", b"1").record(b"a", b"2")
     directory = builder.segment().record(b"z", b"z").write()
     flags = ["--cleanup-policy", "compact", "--min-cleanable-dirty-ratio", "0"]
-    assert run_job([str(directory), *flags, "--json"]) == 0
+    assert run_job([str(directory), *flags, "--output", str(tmp_path / "copies"), "--json"]) == 0
     done = json.loads(capsys.readouterr().out.splitlines()[0])
     assert (done["error"], done["records_before"], done["records_after"]) == (None, 2, 1)
+    assert [path.name for path in (tmp_path / "copies").iterdir() if path.is_dir()] == [directory.name]
+    copy = open_log(tmp_path / "copies" / directory.name)
+    assert [row["value"] for batch in copy.read() for row in batch.to_pylist()] == [b"2", b"z"]
     assert run_job([str(directory), "target", *flags]) == 2
     assert "unrecognized arguments: target" in capsys.readouterr().err
 
