@@ -22,6 +22,7 @@ from tests.reference.varint import encode_varint, encode_varlong
 
 START = 1_700_000_000_000
 NOW = START + 500
+HORIZONS = st.sampled_from([NOW + 1000, NOW + 1000, -2, -(2**63) + START])  # of a long retention: too late for 64 bits
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"c", b"a longer key"])
 VALUES = st.sampled_from([None, b"", b"x", b"value" * 20])
 HEADERS = st.sampled_from([(), ((b"h", b"1"), (b"", None))])
@@ -108,7 +109,7 @@ def settings(draw, end):
     return Settings(
         now_ms=NOW,
         upper_bound=draw(st.sampled_from([end, -1, end // 2])),
-        new_horizon_ms=NOW + 1000,
+        new_horizon_ms=draw(HORIZONS),
         aborted=tuple(aborted),
         empty_markers=frozenset(draw(st.sets(st.integers(0, max(end, 1)), max_size=4))),
         producers=producers,
@@ -211,7 +212,7 @@ def test_a_round_over_legacy_messages_leaves_what_the_twin_leaves(data):
     said = Settings(
         now_ms=NOW,
         upper_bound=data.draw(st.sampled_from([end, -1, end // 2])),
-        new_horizon_ms=NOW + 1000,
+        new_horizon_ms=data.draw(HORIZONS),
         legacy_deletes_expired=data.draw(st.booleans()),
     )
     first = data.draw(st.sampled_from([0, end // 2]))

@@ -41,6 +41,11 @@ class Settings:
     producers: Mapping[int, Producer] = field(default_factory=dict)
     legacy_deletes_expired: bool = False
 
+    @property
+    def new_horizon(self) -> int | None:
+        """None where the sum of clock and retention was too large, and became negative."""
+        return self.new_horizon_ms if self.new_horizon_ms >= 0 else None
+
 
 def is_aborted(batch: v2.Batch, aborted: Iterable[Transaction]) -> bool:
     """Whether a batch is data of an aborted transaction."""
@@ -88,7 +93,7 @@ def _clean_batch(data: bytes, latest: Mapping[bytes, int], settings: Settings) -
     sets_horizon = horizon is None and (tombstones or is_empty_marker)
     if len(kept) == len(batch.records) and not sets_horizon:
         return data
-    return _rebuilt(batch, kept, settings.new_horizon_ms if sets_horizon else horizon)
+    return _rebuilt(batch, kept, settings.new_horizon if sets_horizon else horizon)
 
 
 def _clean_legacy(data: bytes, latest: Mapping[bytes, int], settings: Settings) -> bytes | None:
@@ -106,8 +111,8 @@ def _clean_legacy(data: bytes, latest: Mapping[bytes, int], settings: Settings) 
     fields = v2.Fields(kept[0].offset, None, -1, codec=entry.codec, flags=flags)
     if append_time:
         fields = replace(fields, max_timestamp=entry.timestamp)
-    if any(record.value is None for record in kept):
-        fields = replace(fields, flags=flags | v2.HORIZON_BIT, base_timestamp=settings.new_horizon_ms)
+    if settings.new_horizon is not None and any(record.value is None for record in kept):
+        fields = replace(fields, flags=flags | v2.HORIZON_BIT, base_timestamp=settings.new_horizon)
     return v2.encode_batch(kept, fields)
 
 
