@@ -8,7 +8,7 @@ import codecs
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
@@ -103,7 +103,7 @@ class PredicateMatcher:
         """Which records of a run the function names.
 
         Raises:
-            OptionError: It does not answer with a truth value for each row.
+            OptionError: It fails, or does not answer with a truth value, or null, for each row.
         """
         chunk = run.chunk
         found = [np.empty(0, np.bool_)]
@@ -113,18 +113,31 @@ class PredicateMatcher:
                 answer = self._predicate(batch)
             except Exception as error:  # it is the caller's, and its text may tell a record
                 raise OptionError(f"the predicate failed with {type(error).__name__}") from error
-            if isinstance(answer, pa.Array | pa.ChunkedArray):
-                answer = answer.to_numpy(zero_copy_only=False) if isinstance(answer, pa.Array) else answer.to_numpy()
-            mask = np.asarray(answer)
-            if mask.dtype == object and mask.ndim == 1:
-                mask = np.array([bool(value) for value in mask])  # null means no
-            if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
+            mask = _truth_values(answer)
+            if mask is None or len(mask) != batch.num_rows:
+                given = type(answer).__name__ if mask is None else f"{len(mask)} truth values"
                 raise OptionError(
-                    f"the predicate gave {mask.dtype} of shape {mask.shape} for a batch of {batch.num_rows} rows",
-                    hint="it has to give one truth value for each row",
+                    f"the predicate gave {given} for a batch of {batch.num_rows} rows",
+                    hint="it has to give one truth value for each row: true, false, or null, which means no",
                 )
             found.append(mask)
         return np.concatenate(found)
+
+
+def _truth_values(answer: Any) -> NDArray[np.bool_] | None:
+    """What a predicate said, null of any kind taken for no; None where something else than booleans is in it."""
+    if not hasattr(answer, "__len__") or isinstance(answer, Mapping | Set):  # these have no order
+        return None
+    try:
+        found = pa.array(answer, from_pandas=True)  # which knows NaN, NaT and NA for null, and no number for a boolean
+    except (pa.ArrowException, TypeError, ValueError, LookupError):
+        return None
+    if found.null_count == len(found):
+        return np.zeros(len(found), np.bool_)
+    if not pa.types.is_boolean(found.type):
+        return None
+    mask: NDArray[np.bool_] = np.asarray(found.fill_null(False))
+    return mask
 
 
 def read_keys(path: str | os.PathLike[str], key_format: KeyFormat = "utf8") -> pa.Array:
