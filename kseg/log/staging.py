@@ -17,6 +17,7 @@ from kseg.log.names import SIDE_DIR
 from kseg.os_errors import storage_errors
 
 PREFIX: Final = "work-"
+GONE: Final = ".gone"
 NONCE: Final = "nonce"
 
 
@@ -64,16 +65,28 @@ def remove_leftovers(directory: Path) -> None:
             return
         folders = list(side.glob(PREFIX + "*"))
     for folder in folders:
-        _remove(folder)
+        _remove(_out_of_reach(folder))
     with suppress(StorageError):  # others keep things there too
         durable.remove_dir(side)
 
 
+def _out_of_reach(folder: Path) -> Path:
+    """Give a folder another name: an attempt of a task that still runs finds nothing to write to."""
+    if folder.name.endswith(GONE):
+        return folder
+    gone = folder.with_name(folder.name + GONE)
+    durable.rename(folder, gone)
+    return gone
+
+
 def _remove(folder: Path) -> None:
     with storage_errors(folder):
-        paths = list(folder.iterdir())
-    for path in paths:
-        durable.unlink(path, missing_ok=True)
+        entries = [(path, path.is_dir()) for path in folder.iterdir()]
+    for path, is_dir in entries:
+        if is_dir:
+            _remove(path)
+        else:
+            durable.unlink(path, missing_ok=True)
     durable.remove_dir(folder)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg import durable
+from kseg.errors import LogError
 from kseg.log.names import FileKind, FileState, segment_file_name
 
 # Kafka's order of files: the log first, so that what is left of a broken rename can be told
@@ -26,8 +27,16 @@ SEGMENT_FILES: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX
 
 
 def replace_segments(directory: Path, new_bases: Iterable[int], old_bases: Iterable[int]) -> None:
-    """Replace the segments at `old_bases` by the `.cleaned` ones at `new_bases`."""
+    """Replace the segments at `old_bases` by the `.cleaned` ones at `new_bases`.
+
+    Raises:
+        LogError: A new one is not there; nothing has changed.
+    """
     new, old = sorted(new_bases), sorted(old_bases)
+    for base in new:
+        path = directory / segment_file_name(base, FileKind.LOG, FileState.CLEANED)
+        if not path.exists():
+            raise LogError("a segment that was to take the place of others is not there", path=str(path))
     durable.fsync_dir(directory)
     for base in reversed(new):
         _rename(directory, base, FileState.CLEANED, FileState.SWAP)
