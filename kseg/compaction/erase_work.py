@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kseg.compaction.config import CleanerConfig
-from kseg.compaction.eraser import EraseTask, Keeping, SegmentErasure, count_matches, digest, erase_segment
+from kseg.compaction.eraser import ErasedFiles, EraseTask, Keeping, SegmentErasure, count_matches, erase_segment
 from kseg.compaction.matching import Search
 from kseg.compaction.pieces import portable
-from kseg.errors import JobError, KsegError
+from kseg.compaction.tasks import Place
+from kseg.errors import KsegError
 from kseg.index.txn import AbortedTxn
-from kseg.log.names import FileKind, FileState, segment_file_name
 from kseg.log.segment import Segment
 from kseg.log.staging import write_nonce
 from kseg.progress import SILENT, Progress
@@ -34,7 +34,7 @@ class _Tasks:
         """How many records are meant."""
         return count_matches(segment, self.search)
 
-    def erase(self, task: EraseTask) -> SegmentErasure:
+    def erase(self, task: EraseTask) -> ErasedFiles:
         """Write what is left."""
         return erase_segment(task, self.search)
 
@@ -72,23 +72,26 @@ class EraseWork:
     def erase(
         self, segments: Sequence[tuple[Segment, Keeping, tuple[AbortedTxn, ...]]], folder: Path, target: Path
     ) -> list[SegmentErasure]:
-        """Write what is left of segments into `.cleaned` files in `target`, and read them again.
+        """Write what is left of segments, read it again, and only then move it to `target`, as `.cleaned` files.
 
         Args:
             segments: Each with what has to stay, and the aborted transactions whose marker it has.
-            folder: Where tasks prove that they see the driver's disk.
+            folder: Where tasks write, and prove that they see the driver's disk.
+
+        Raises:
+            FormatError: A batch is damaged.
+            JobError: A task does not see the driver's disk, or a file is not what a task wrote.
         """
-        interval, nonce = CleanerConfig().index_interval_bytes, write_nonce(folder)
+        interval, place = CleanerConfig().index_interval_bytes, Place(folder, write_nonce(folder))
         tasks = [
-            EraseTask(portable(segment), keeping, aborted, interval, folder, nonce, target)
-            for segment, keeping, aborted in segments
+            EraseTask(place, portable(segment), keeping, aborted, interval) for segment, keeping, aborted in segments
         ]
-        erased = _sound(self._run(_Tasks(self.search).erase, tasks, [segment for segment, _, _ in segments]))
-        for done in erased:
-            path = target / segment_file_name(done.base_offset, FileKind.LOG, FileState.CLEANED)
-            if digest(path) != done.digest_after:
-                raise JobError("a task's file is not what the task wrote", path=str(path))
-        return erased
+        written = _sound(self._run(_Tasks(self.search).erase, tasks, [segment for segment, _, _ in segments]))
+        for files in written:
+            files.check()
+        for files in written:
+            files.move_to(target)
+        return [files.erasure for files in written]
 
     def _run(
         self, work: Callable[[Task], Result], tasks: Sequence[Task], segments: Sequence[Segment]

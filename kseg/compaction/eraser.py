@@ -11,18 +11,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kseg import durable
 from kseg.compaction.decode import Run, RunDecoder
 from kseg.compaction.markers import settle
 from kseg.compaction.matching import Matcher, Search
 from kseg.compaction.output import CleanedSegment
 from kseg.compaction.pieces import cut_segment, walk_piece
 from kseg.compaction.rewrite import Rewriter, Rules, last_entries
-from kseg.errors import FormatError
+from kseg.compaction.tasks import File, Place
+from kseg.errors import FormatError, JobError
 from kseg.index.build import IndexBuilder
 from kseg.index.txn import AbortedTxn
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
-from kseg.log.staging import check_nonce
 from kseg.native import cleaning
 from kseg.native import table as t
 from kseg.native.records import BATCH_ROW
@@ -134,48 +135,73 @@ class _Eraser(Rewriter):
 
 @dataclass(frozen=True, slots=True)
 class EraseTask:
-    """One segment to rewrite, into `.cleaned` files in `target`; `folder` holds the nonce.
+    """One segment to rewrite, into `.cleaned` files in a folder of its own.
 
     Attributes:
         aborted: The aborted transactions whose marker it has.
     """
 
+    place: Place
     segment: Segment
     keeping: Keeping
     aborted: tuple[AbortedTxn, ...]
     index_interval_bytes: int
-    folder: Path
-    nonce: bytes
-    target: Path
 
 
-def erase_segment(task: EraseTask, search: Search) -> SegmentErasure:
+@dataclass(frozen=True, slots=True)
+class ErasedFiles:
+    """What is left of one segment, as it was when it was written: `.cleaned` files that no other attempt knows of."""
+
+    erasure: SegmentErasure
+    log: Path
+    indexes: tuple[File, ...]
+
+    def check(self) -> None:
+        """Read all of it again.
+
+        Raises:
+            JobError: A file is not what the task wrote.
+        """
+        with LocalStore().open(str(self.log)) as file:
+            is_same = file.size == self.erasure.bytes_after and _digest(file) == self.erasure.digest_after
+        if not is_same:
+            raise JobError("a task's file is not what the task wrote", path=str(self.log))
+        for index in self.indexes:
+            index.load()
+
+    def move_to(self, target: Path) -> None:
+        """Move the files, under the names that they have."""
+        for path in (self.log, *(index.path for index in self.indexes)):
+            durable.rename(path, target / path.name)
+
+
+def erase_segment(task: EraseTask, search: Search) -> ErasedFiles:
     """Write what is left of a segment, complete and durable, and put nothing in its place yet.
 
     Raises:
         FormatError: A batch is damaged.
     """
-    check_nonce(task.folder, task.nonce)
+    task.place.check()
     segment = task.segment
-    eraser = _Eraser(task.keeping, search.matcher())
-    output = CleanedSegment(task.target, IndexBuilder(segment.base_offset, task.index_interval_bytes))
+    eraser, hasher = _Eraser(task.keeping, search.matcher()), hashlib.sha256()
+    builder = IndexBuilder(segment.base_offset, task.index_interval_bytes)
+    output = CleanedSegment(task.place.new_folder("erased"), builder)
+
+    def append(data: t.Bytes, table: t.Table) -> None:
+        hasher.update(data.data)
+        output.append(data, table)
+
     erased = 0
     try:
         for piece in cut_segment(segment, PIECE_BYTES):
-            erased += int(eraser.rewrite(piece, output.append).counts[ERASED])
+            erased += int(eraser.rewrite(piece, append).counts[ERASED])
         output.finish(task.aborted, segment.mtime_ms)
     except BaseException:
         output.abandon()
         raise
-    return SegmentErasure(
-        segment.base_offset, erased, segment.size, output.size, digest_of(segment), digest(output.log_path)
-    )
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with LocalStore().open(str(path)) as file:
-        return _digest(file)
+    digests = digest_of(segment), hasher.hexdigest()
+    erasure = SegmentErasure(segment.base_offset, erased, segment.size, output.size, *digests)
+    return ErasedFiles(erasure, output.log_path, output.indexes)
 
 
 def digest_of(segment: Segment) -> str:

@@ -6,8 +6,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from kseg import durable
 from kseg.compaction.config import MAX_INT32, MAX_INT64, CleanerConfig
+from kseg.compaction.tasks import File, write_file
 from kseg.errors import StorageError
 from kseg.index.build import IndexBuilder, RollLimits, Stop
 from kseg.index.txn import AbortedTxn, TxnIndex
@@ -33,6 +36,7 @@ class CleanedSegment:
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
         self._started = 0
+        self.indexes: tuple[File, ...] = ()
 
     def _path(self, kind: FileKind) -> Path:
         return self._directory / segment_file_name(self.base_offset, kind, FileState.CLEANED)
@@ -66,18 +70,17 @@ class CleanedSegment:
         durable.fsync_file(self._fd)
         self._close()
         transactions = TxnIndex.of(aborted)
-        self._write(FileKind.OFFSET_INDEX, self.builder.offset_index.to_bytes())
-        self._write(FileKind.TIME_INDEX, self.builder.time_index.to_bytes())
+        contents = {
+            FileKind.OFFSET_INDEX: self.builder.offset_index.to_bytes(),
+            FileKind.TIME_INDEX: self.builder.time_index.to_bytes(),
+        }
         if len(transactions):
-            self._write(FileKind.TXN_INDEX, transactions.to_bytes())
+            contents[FileKind.TXN_INDEX] = transactions.to_bytes()
+        self.indexes = tuple(
+            write_file(self._path(kind), [np.frombuffer(data, np.uint8)]) for kind, data in contents.items()
+        )
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             durable.set_mtime_ms(self._path(kind), mtime_ms)
-
-    def _write(self, kind: FileKind, data: bytes) -> None:
-        path = self._path(kind)
-        with durable.closing(durable.create(path), path) as fd:
-            durable.write_all(fd, data, path)
-            durable.fsync_file(fd)
 
     def _close(self) -> None:
         if self._fd >= 0:

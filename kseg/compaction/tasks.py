@@ -48,6 +48,12 @@ class Place:
         """A name that nobody else has."""
         return self.folder / f"{kind}-{uuid.uuid4().hex}"
 
+    def new_folder(self, kind: str) -> Path:
+        """A folder that nobody else has."""
+        path = self.new_file(kind)
+        durable.make_dir(path)
+        return path
+
 
 @dataclass(frozen=True, slots=True)
 class File:
