@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--key-format", choices=("utf8", "hex", "base64"), default="utf8", help="how FILE writes keys (default: utf8)"
     )
     parser.add_argument("--topics", metavar="T[,T]", help="these topics only (default: all but internal ones)")
-    parser.add_argument("--metadata", metavar="DIR", help="a log directory with __cluster_metadata-0: tells replicas")
+    parser.add_argument(
+        "--metadata",
+        metavar="DIR",
+        help="a log directory with __cluster_metadata-0: tells replicas (default: the one at PATH, if any)",
+    )
     parser.add_argument(
         "--this-replica-only", action="store_true", help="go on though other brokers hold the partitions too"
     )

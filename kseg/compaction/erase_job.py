@@ -14,12 +14,12 @@ from typing import Any
 from kseg import durable
 from kseg.compaction.aborted import listed_aborts
 from kseg.compaction.erase_places import (
-    bare_directories,
+    Places,
     delete_folder,
+    find_places,
     given_up_files,
     may_hold,
     quarantine_folders,
-    set_aside_logs,
 )
 from kseg.compaction.erase_report import EraseReport, PlaceErasure
 from kseg.compaction.erase_work import EraseWork
@@ -37,7 +37,7 @@ from kseg.log.staging import staging
 from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
-from kseg.settings.select import PathLike, Selection, select_logs
+from kseg.settings.select import PathLike, own_metadata, select_logs
 from kseg.types import TopicPartition
 
 
@@ -70,7 +70,8 @@ def erase(
             each row.
         spark: A session to run on; None runs in threads of this process.
         topics: These only; by default all but internal ones.
-        metadata: A log directory that holds `__cluster_metadata-0`: it tells which brokers hold replicas.
+        metadata: A log directory that holds `__cluster_metadata-0`: it tells which brokers hold replicas. By default
+            the one at the path, if it is there; without any the report says that replicas are unknown.
         this_replica_only: Go on though other brokers hold the partitions too; the report names them.
         remote: A tier that holds segments of the partitions; what it holds is erased too. Objects of segments that were
             rewritten stay for a grace period, and hold the records so long: the report lists them.
@@ -93,48 +94,36 @@ def erase(
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
     is_alone = uri is not None and remote is None
     directory = open_dir(path) if uri is None or not is_alone else tiered_dir(path, uri, options, is_alone=True)
+    if metadata is None and not is_alone:
+        metadata = own_metadata(directory)
     chosen = select_logs(path, topics, None, metadata, None, directory=directory, set_aside=not is_alone)
-    logs, refusals = ([], ()) if is_alone else _allowed(chosen, this_replica_only)
-    aside = [] if is_alone else set_aside_logs(directory, chosen)
+    found = Places() if is_alone else find_places(directory, chosen, this_replica_only=this_replica_only)
     work = EraseWork(search, spark, workers, progress)
     run, in_tier = _Run(work, dry_run), TierErasure()
     with ExitStack() as stack:
         if not dry_run:
-            for parent in sorted({str(Path(log.directory).parent) for log in (*logs, *aside)}):
+            for parent in sorted({str(Path(place.directory).absolute().parent) for place in found.everything}):
                 stack.enter_context(DirLock(parent))
-        places = [run.take(log) for log in (*logs, *aside)]
-        for bare in bare_directories((*chosen.logs, *aside), chosen) if not is_alone else ():
-            run.clear(bare)
+        places = [run.take(log) for log in (*found.logs, *found.aside)]
+        for folder in found.bare:
+            run.clear(Path(folder.directory))
         if uri is not None:
             now_ms = int(time.time() * 1000)
             access = open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=now_ms)
-            in_tier = erase_tier(access, chosen.source, logs, work, dry_run=dry_run)
+            in_tier = erase_tier(access, chosen.source, found.logs, work, dry_run=dry_run)
     return EraseReport(
         (*places, *in_tier.places),
         () if chosen_keys is None else hashed_keys(chosen_keys, hash_secret or secrets.token_bytes(32)),
         tuple(run.deleted_files),
         tuple(run.deleted_quarantine),
-        (*chosen.not_covered(logs), *in_tier.not_covered),
-        (*refusals, *in_tier.refusals),
+        (*found.not_covered, *in_tier.not_covered),
+        (*found.refusals, *in_tier.refusals),
         dry_run,
         time.perf_counter() - began,
         in_tier.lingering,
         () if is_alone else (*chosen.unread(set_aside=True), *run.not_cleared),
+        chosen.replicas_unknown(found.everything),
     )
-
-
-def _allowed(chosen: Selection, this_replica_only: bool) -> tuple[list[Log], tuple[str, ...]]:
-    logs, refusals = [], []
-    for log in chosen.logs:
-        tp = TopicPartition(log.topic, log.partition)
-        refusal = chosen.source.refuse_topic(log.topic) or chosen.source.check_replicas(
-            tp, chosen.logs, this_replica_only=this_replica_only
-        )
-        if refusal is None:
-            logs.append(log)
-        elif not refusal.is_usual:
-            refusals.append(str(refusal))
-    return logs, tuple(dict.fromkeys(refusals))
 
 
 class _Run:

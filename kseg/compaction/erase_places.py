@@ -4,19 +4,82 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from kseg import durable
 from kseg.compaction.eraser import count_matches
 from kseg.compaction.matching import Search
 from kseg.errors import KsegError, OptionError, StorageError
 from kseg.log.logdir import LogDir
-from kseg.log.names import SIDE_DIR, FileKind, FileState, SegmentFile, parse_partition_dir, parse_segment_file
+from kseg.log.names import SIDE_DIR, DirKind, FileKind, FileState, SegmentFile, parse_partition_dir, parse_segment_file
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.settings.select import Selection
-from kseg.settings.source import named_topic
-from kseg.storage import Entry, LocalStore
+from kseg.settings.source import Place, named_topic
+from kseg.settings.values import Refusal
+from kseg.storage import Entry, LocalStore, Store
+from kseg.types import TopicPartition
+
+
+class BareFolder(NamedTuple):
+    """The folder of a partition, or one that was set aside, in which there is no segment."""
+
+    topic: str
+    partition: int
+    directory: str
+    is_current: bool
+    store: Store = LocalStore()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where an erasure may change something.
+
+    Attributes:
+        aside: Folders that a broker is deleting, moving, or found to belong to nobody.
+        not_covered: Replicas of all these that metadata tells of and that were not given.
+        refusals: What is left alone, and why.
+    """
+
+    logs: tuple[Log, ...] = ()
+    aside: tuple[Log, ...] = ()
+    bare: tuple[BareFolder, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def everything(self) -> tuple[Log | BareFolder, ...]:
+        """All folders."""
+        return (*self.logs, *self.aside, *self.bare)
+
+
+def find_places(directory: LogDir, chosen: Selection, *, this_replica_only: bool) -> Places:
+    """Look for them; a partition of which other brokers hold replicas is left alone, and so is what is set aside of it.
+
+    Args:
+        this_replica_only: It is not.
+    """
+    aside = set_aside_logs(directory, chosen)
+    bare = bare_folders((*chosen.logs, *aside), chosen)
+    current = [folder for folder in bare if folder.is_current]
+    given: list[Place] = [*chosen.logs, *current]
+    refusals: list[str] = []
+
+    def passes(refusal: Refusal | None) -> bool:
+        if refusal is not None and not refusal.is_usual:
+            refusals.append(str(refusal))
+        return refusal is None
+
+    def may_change(place: Place) -> bool:
+        tp = TopicPartition(place.topic, place.partition)
+        return passes(chosen.source.check_replicas(tp, given, this_replica_only=this_replica_only))
+
+    logs = [log for log in chosen.logs if passes(chosen.source.refuse_topic(log.topic))]
+    found = Places(tuple(filter(may_change, logs)), tuple(filter(may_change, aside)), tuple(filter(may_change, bare)))
+    not_covered = chosen.not_covered(found.everything, current)
+    return replace(found, not_covered=not_covered, refusals=tuple(dict.fromkeys(refusals)))
 
 
 def set_aside_logs(directory: LogDir, chosen: Selection) -> list[Log]:
@@ -43,7 +106,7 @@ def _set_aside_beside(log: Log) -> Iterator[str]:
             yield from LogDir(LocalStore(), f"{parent}/{entry.name}").set_aside
 
 
-def bare_directories(logs: Sequence[Log], chosen: Selection) -> list[Path]:
+def bare_folders(logs: Sequence[Log], chosen: Selection) -> list[BareFolder]:
     """Directories beside some logs, of what was asked for, that have no segments but what was given up or set aside."""
     known = {Path(log.directory).absolute() for log in logs}
     found = []
@@ -55,7 +118,8 @@ def bare_directories(logs: Sequence[Log], chosen: Selection) -> list[Path]:
                 continue
             with contextlib.suppress(StorageError):  # what cannot be read was told when partitions were looked for
                 if (path / SIDE_DIR).is_dir() or given_up_files(path):
-                    found.append(path)
+                    tp, is_current = name.topic_partition, name.kind is DirKind.CURRENT
+                    found.append(BareFolder(tp.topic, tp.partition, str(path), is_current))
     return found
 
 

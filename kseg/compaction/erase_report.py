@@ -75,6 +75,7 @@ class EraseReport(Report):
         lingering: What holds such records, or may hold them, in objects of a tier that nobody reads: until it is swept,
             they are there.
         unread: Directories that could not be read, or not be cleared, and may hold such records.
+        replicas_unknown: Partitions of which no metadata told who holds replicas: the proof is of what was given alone.
     """
 
     places: tuple[PlaceErasure, ...]
@@ -87,6 +88,7 @@ class EraseReport(Report):
     seconds: float
     lingering: tuple[Lingering, ...] = ()
     unread: tuple[str, ...] = ()
+    replicas_unknown: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -146,6 +148,9 @@ class EraseReport(Report):
         lines += [f"failed: {text}" for text in self.unread]
         lines += [f"refused: {text}" for text in self.refusals]
         lines += [f"NOT COVERED: {name}" for name in self.not_covered]
+        if self.replicas_unknown:
+            number = format_count(len(self.replicas_unknown), "partition")
+            lines.append(f"replicas: unknown of {number}, no metadata tells: copies on other brokers are not covered")
         for found in self.lingering:
             number = "not searched" if found.records is None else format_count(found.records, "record")
             lines.append(f"STILL IN THE TIER: {found.path}: {number}; {found.why}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kseg.errors import OptionError, StorageError
 from kseg.log.logdir import LogDir, open_dir
-from kseg.log.names import DirKind, PartitionDir, parse_partition_dir
+from kseg.log.names import METADATA_TOPIC, DirKind, FileKind, PartitionDir, parse_partition_dir, partition_dir_name
 from kseg.log.partition import Log
-from kseg.settings.source import SettingsSource, named_topic
+from kseg.settings.source import Place, SettingsSource, named_topic
 from kseg.storage import LocalStore, open_store
 from kseg.types import TopicPartition
 
@@ -47,13 +48,22 @@ class Selection:
                 found.append(str(problem))
         return tuple(found)
 
-    def not_covered(self, logs: Iterable[Log]) -> tuple[str, ...]:
-        """Replicas of some partitions that metadata tells of and that were not given: they keep what they have."""
+    def not_covered(self, logs: Iterable[Place], given: Collection[Place] = ()) -> tuple[str, ...]:
+        """Replicas of some partitions that metadata tells of and that were not given: they keep what they have.
+
+        Args:
+            given: Copies of partitions that are not among the logs, and were given too.
+        """
         found = []
         for log in logs:
             tp = TopicPartition(log.topic, log.partition)
-            found += [f"{tp} on broker {node}" for node in self.source.replicas_not_among(tp, self.logs)]
-        return tuple(found)
+            found += [f"{tp} on broker {node}" for node in self.source.replicas_not_among(tp, (*self.logs, *given))]
+        return tuple(dict.fromkeys(found))
+
+    def replicas_unknown(self, logs: Iterable[Place]) -> tuple[str, ...]:
+        """Those of some partitions of which no metadata tells who holds replicas."""
+        names = dict.fromkeys(TopicPartition(log.topic, log.partition) for log in logs)
+        return tuple(str(tp) for tp in names if self.source.replicas_of(tp) is None)
 
 
 def select_logs(
@@ -102,6 +112,14 @@ def select_logs(
             raise StorageError(text)
         raise OptionError(f"no topic {', '.join(missing)} in {shown}", hint="'kseg ls' lists what there is")
     return chosen
+
+
+def own_metadata(directory: LogDir) -> str | None:
+    """What tells of replicas where nothing was given: the metadata log in the directories, or beside one partition."""
+    if named_topic(directory) is None:
+        return directory.path if any(log.topic == METADATA_TOPIC for log in directory.partitions) else None
+    beside = Path(directory.path).absolute().parent / partition_dir_name(TopicPartition(METADATA_TOPIC, 0))
+    return str(beside) if any(beside.glob(f"*{FileKind.LOG.value}")) else None
 
 
 def is_of(name: PartitionDir, topic: str) -> bool:

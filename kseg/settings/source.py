@@ -234,7 +234,7 @@ class SettingsSource:
         missing = tuple(node for node in self.replicas_of(tp) or () if node not in nodes)
         return missing if len(missing) > nameless else ()
 
-    def check_replicas(self, tp: TopicPartition, logs: Iterable[Log], *, this_replica_only: bool) -> Refusal | None:
+    def check_replicas(self, tp: TopicPartition, logs: Iterable[Place], *, this_replica_only: bool) -> Refusal | None:
         """Refuse a change of what is stored that other replicas would not follow, or would overrule."""
         missing = self.replicas_not_among(tp, logs)
         if not missing or this_replica_only:
