@@ -140,8 +140,14 @@ def read_clean_shutdown(store: Store, log_dir: str) -> bytes | None:
 
 
 def remove_clean_shutdown(log_dir: str) -> bytes | None:
-    """Take the marker away, durably, before the first change to a log; return what is to be put back."""
+    """Take the marker away, durably, before the first change to a log; return what is to be put back.
+
+    One that was being written when the power went is no marker, and goes too.
+    """
     content = read_clean_shutdown(LocalStore(), log_dir)
+    unfinished = Path(log_dir, CLEAN_SHUTDOWN_FILE + durable.TEMPORARY_SUFFIX)
+    if unfinished.exists():
+        durable.unlink(unfinished, missing_ok=True)
     if content is not None:
         durable.unlink(Path(log_dir, CLEAN_SHUTDOWN_FILE))
         durable.fsync_dir(log_dir)

@@ -113,3 +113,13 @@ def test_no_marker_is_made_where_there_was_none(tmp_path):
     kept = remove_clean_shutdown(str(tmp_path))
     restore_clean_shutdown(str(tmp_path), kept)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_marker_that_was_being_written_when_the_power_went_stayed_for_good(tmp_path, is_there):
+    marker = tmp_path / ".kafka_cleanshutdown"
+    if is_there:
+        marker.write_bytes(b"clean")
+    (tmp_path / ".kafka_cleanshutdown.tmp").write_bytes(b"cl")
+    kept = remove_clean_shutdown(str(tmp_path))
+    assert (kept, list(tmp_path.iterdir())) == (b"clean" if is_there else None, [])
