@@ -115,7 +115,11 @@ class PredicateMatcher:
                 raise OptionError(f"the predicate failed with {type(error).__name__}") from error
             mask = _truth_values(answer)
             if mask is None or len(mask) != batch.num_rows:
-                given = type(answer).__name__ if mask is None else f"{len(mask)} truth values"
+                given = (
+                    f"other things than truth values ({type(answer).__name__})"
+                    if mask is None
+                    else f"{len(mask)} truth values"
+                )
                 raise OptionError(
                     f"the predicate gave {given} for a batch of {batch.num_rows} rows",
                     hint="it has to give one truth value for each row: true, false, or null, which means no",
