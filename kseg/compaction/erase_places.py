@@ -62,7 +62,8 @@ def find_places(directory: LogDir, chosen: Selection, *, this_replica_only: bool
         this_replica_only: It is not.
     """
     aside = set_aside_logs(directory, chosen)
-    bare = bare_folders((*chosen.logs, *aside), chosen)
+    is_one = named_topic(directory) is not None
+    bare = bare_folders((*chosen.logs, *aside), chosen, directory.partitions[0].partition if is_one else None)
     current = [folder for folder in bare if folder.is_current]
     given: list[Place] = [*chosen.logs, *current]
     refusals: list[str] = []
@@ -106,8 +107,12 @@ def _set_aside_beside(log: Log) -> Iterator[str]:
             yield from LogDir(LocalStore(), f"{parent}/{entry.name}").set_aside
 
 
-def bare_folders(logs: Sequence[Log], chosen: Selection) -> list[BareFolder]:
-    """Directories beside some logs, of what was asked for, that have no segments but what was given up or set aside."""
+def bare_folders(logs: Sequence[Log], chosen: Selection, partition: int | None) -> list[BareFolder]:
+    """Directories beside some logs, of what was asked for, that have no segments but what was given up or set aside.
+
+    Args:
+        partition: Those of this one only, where one partition was asked for.
+    """
     known = {Path(log.directory).absolute() for log in logs}
     found = []
     for parent in sorted({path.parent for path in known}):
@@ -115,6 +120,8 @@ def bare_folders(logs: Sequence[Log], chosen: Selection) -> list[BareFolder]:
             name = parse_partition_dir(entry.name) if entry.is_dir else None
             path = parent / entry.name
             if name is None or path in known or not chosen.wants(name):
+                continue
+            if partition not in (None, name.topic_partition.partition):
                 continue
             with contextlib.suppress(StorageError):  # what cannot be read was told when partitions were looked for
                 if (path / SIDE_DIR).is_dir() or given_up_files(path):

@@ -58,3 +58,13 @@ def test_quarantine_that_could_not_be_deleted_was_told_as_deleted_or_ended_the_r
     assert not report.is_proof
     assert f"failed: {kept.parents[3]}" in str(report)
     assert "read-only file system" in str(report)
+
+
+def test_erasing_one_partition_deleted_the_quarantine_of_others(kept, tmp_path):
+    (tmp_path / "data" / "people-1").mkdir(exist_ok=True)
+    deleted = tmp_path / "data" / "people-1" / "00000000000000000000.log.deleted"
+    shutil.copy(kept, deleted)
+    report = erase(tmp_path / "data" / "people-0", keys=[SECRET])
+    assert report.is_proof
+    assert deleted.exists()
+    assert kept.exists() == (kept.parents[3].name == "people-1")
