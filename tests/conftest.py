@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.strict import (  # noqa: F401  (hooks: pytest finds them by name)
     refuse_loose_xfails,
 )
 
-for _profile, _examples in (("dev", 50), ("ci", 100), ("soak", 100)):
+for _profile, _examples in (("dev", 50), ("ci", 60), ("soak", 100)):
     settings.register_profile(_profile, max_examples=counts(_examples), deadline=None, print_blob=True)
 settings.load_profile("soak" if FACTOR > 1 else "ci" if os.environ.get("CI") == "true" else "dev")
 
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker"):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what modules and tests hold to the end: it went through all of it time and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +24,12 @@ FEW = 64  # pages, of all reads together: those that two reads share are dropped
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "cold-0"
-    with kseg.create_log(path) as writer:
-        writer.append(pa.table({"value": [os.urandom(1 << 16)] * (SIZE >> 16)}))
-    return path
+def path():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # on a disk, where other tests may be in memory
+        path = Path(folder) / "cold-0"
+        with kseg.create_log(path) as writer:
+            writer.append(pa.table({"value": [os.urandom(1 << 16)] * (SIZE >> 16)}))
+        yield path
 
 
 def pages_of(path):

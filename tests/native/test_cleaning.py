@@ -186,7 +186,11 @@ def test_a_round_leaves_what_the_twin_leaves(data):
     assert written[t.LAST_OFFSET].tolist() == [batch.last_offset for batch in found]
     assert written[t.MAX_TIMESTAMP].tolist() == [batch.max_timestamp for batch in found]
     copied = [made[position : position + size] for position, size in entries]
-    assert counts[cleaning.COPIED_BATCHES] == sum(batch in batches for batch in copied if v2.read_header(batch).count)
+    unchanged = sum(batch in batches for batch in copied if v2.read_header(batch).count)
+    if said.new_horizon_ms >= 0:
+        assert counts[cleaning.COPIED_BATCHES] == unchanged
+    else:  # what is written anew for a horizon that it does not get may be as it was
+        assert counts[cleaning.COPIED_BATCHES] <= unchanged
     assert counts[cleaning.KEPT] == sum(batch.count for batch in found if not batch.is_control)
     assert counts[cleaning.COPIED_BATCHES : cleaning.DROPPED_BATCHES + 1].sum() == len(batches)
 
