@@ -189,6 +189,18 @@ def remove_dir(path: PathLike) -> None:
         Path(path).rmdir()
 
 
+def remove_tree(folder: PathLike) -> None:
+    """Remove a directory with all that is in it, file by file; links are removed, and not followed."""
+    with storage_errors(folder):
+        paths = [(path, path.is_dir() and not path.is_symlink()) for path in Path(folder).iterdir()]
+    for path, is_folder in paths:
+        if is_folder:
+            remove_tree(path)
+        else:
+            unlink(path, missing_ok=True)
+    remove_dir(folder)
+
+
 def set_mtime_ms(path: PathLike, mtime_ms: int) -> None:
     """Set when a file was last modified; retention reads it where a segment has no timestamps."""
     with storage_errors(path):

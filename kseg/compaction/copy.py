@@ -85,7 +85,7 @@ def _unfinished_name(tp: TopicPartition, number: str) -> str:
 
 def _take_back(unfinished: Path, target: Path, tp: TopicPartition) -> None:
     if unfinished.exists():
-        _remove_tree(unfinished)
+        durable.remove_tree(unfinished)
     if not target.exists():  # that of another job
         drop_from_checkpoints(str(target.parent), tp)
 
@@ -111,20 +111,9 @@ def _remove_unfinished(output: Path, tp: TopicPartition) -> None:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove_tree(folder)
+                durable.remove_tree(folder)
             finally:
                 os.close(fd)
-
-
-def _remove_tree(folder: Path) -> None:
-    with storage_errors(folder):
-        paths = list(folder.iterdir())
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            _remove_tree(path)
-        else:
-            durable.unlink(path, missing_ok=True)
-    durable.remove_dir(folder)
 
 
 def check_outputs(logs: Sequence[Log], output: Path) -> None:

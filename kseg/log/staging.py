@@ -65,7 +65,7 @@ def remove_leftovers(directory: Path) -> None:
             return
         folders = list(side.glob(PREFIX + "*"))
     for folder in folders:
-        _remove(_out_of_reach(folder))
+        durable.remove_tree(_out_of_reach(folder))
     with suppress(StorageError):  # others keep things there too
         durable.remove_dir(side)
 
@@ -77,17 +77,6 @@ def _out_of_reach(folder: Path) -> Path:
     gone = folder.with_name(folder.name + GONE)
     durable.rename(folder, gone)
     return gone
-
-
-def _remove(folder: Path) -> None:
-    with storage_errors(folder):
-        entries = [(path, path.is_dir()) for path in folder.iterdir()]
-    for path, is_dir in entries:
-        if is_dir:
-            _remove(path)
-        else:
-            durable.unlink(path, missing_ok=True)
-    durable.remove_dir(folder)
 
 
 def write_side_file(directory: Path, name: str, data: bytes) -> None:

@@ -15,15 +15,6 @@ CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 NOW = 1_800_000_000_000
 
 
-@pytest.fixture
-def orders(tmp_path):
-    """A sealed segment of fifty records with ten keys, and an active one."""
-    builder = LogBuilder(tmp_path / "data").segment()
-    for number in range(50):
-        builder.record(b"k%d" % (number % 10), b"v%d" % number)
-    return builder.segment().record(b"k0", b"last").write()
-
-
 def test_a_checkpoint_outside_of_the_log_was_reset_and_nobody_was_told(orders):
     (orders.parent / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 1000\n")
     flags = ("--cleanup-policy", "compact", "--dry-run")

@@ -7,20 +7,10 @@ import pytest
 from kseg.compaction import CleanerConfig, compact
 from kseg.compaction.estimate import estimate
 from kseg.errors import OptionError
-from tests.builders import LogBuilder
 from tests.cli.calls import call
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 NOW = 1_800_000_000_000
-
-
-@pytest.fixture
-def orders(tmp_path):
-    """A sealed segment of fifty records with ten keys, and an active one."""
-    builder = LogBuilder(tmp_path / "data").segment()
-    for number in range(50):
-        builder.record(b"k%d" % (number % 10), b"v%d" % number)
-    return builder.segment().record(b"k0", b"last").write()
 
 
 def content(directory):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kseg import durable
-from kseg.log.staging import has_leftovers, staging
+from kseg.log.staging import has_leftovers, remove_leftovers, staging
 
 
 def test_folders_in_the_folder_of_a_run_go_with_it(tmp_path):
@@ -43,3 +43,15 @@ def test_a_folder_that_was_being_removed_when_a_run_died_is_a_leftover(tmp_path)
 
 def interrupted(_):
     raise KeyboardInterrupt
+
+
+def test_a_link_in_the_folder_of_a_run_led_out_of_it(tmp_path):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "kept").write_bytes(b"theirs")
+    work = tmp_path / "a-0" / ".kseg" / "work-1"
+    (work / "erased-1").mkdir(parents=True)
+    (work / "erased-1" / "part").write_bytes(b"ours")
+    (work / "link").symlink_to(tmp_path / "others")
+    remove_leftovers(tmp_path / "a-0")
+    assert not (tmp_path / "a-0" / ".kseg").exists()
+    assert (tmp_path / "others" / "kept").read_bytes() == b"theirs"
