@@ -15,6 +15,7 @@ from tests.kafka.jars import Missing
 from tests.kafka.oracle import Oracle
 from tests.s3.server import S3_ENVIRONMENT, S3Server
 from tests.scale import FACTOR, counts
+from tests.shares import Shares
 from tests.strict import (  # noqa: F401  (hooks: pytest finds them by name)
     pytest_collectreport,
     pytest_runtest_logreport,
@@ -28,6 +29,11 @@ for _profile, _examples in (("dev", 50), ("ci", 60), ("soak", 100)):
 settings.load_profile("soak" if FACTOR > 1 else "ci" if os.environ.get("CI") == "true" else "dev")
 
 _MARK_BY_FIXTURE = {"oracle": "oracle", "broker": "broker", "broker_factory": "broker", "s3": "s3"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Shares())
 
 
 @pytest.hookimpl(tryfirst=True)
