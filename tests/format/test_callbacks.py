@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import kseg
@@ -40,3 +44,21 @@ def test_what_callbacks_compress_the_twin_reads(codec, data, without_c_functions
 )
 def test_levels_through_callbacks(codec, level, without_c_functions):
     assert twin.decompress(int(codec), compress(codec, TEXT, level)) == TEXT
+
+
+def test_two_threads_that_began_at_once_met_half_a_module(tmp_path, monkeypatch):
+    """`find_spec` ends in a ValueError while another thread is still importing an extension module."""
+    package = tmp_path / "half_imported"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import sys, time, types\n"
+        "sys.modules['half_imported._part'] = part = types.ModuleType('half_imported._part')\n"
+        "time.sleep(0.5)\n"
+        "del sys.modules['half_imported._part']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(codec_module._find, "half_imported._part", "begin")
+        while "half_imported._part" not in sys.modules:
+            time.sleep(0.01)
+        assert (codec_module._find("half_imported._part", "end"), first.result()) == (None, None)
