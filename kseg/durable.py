@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -39,17 +40,28 @@ def open_append(path: PathLike) -> int:
 
 
 def _open_new(path: PathLike, flags: int) -> int:
-    """Open a file that may have to be made; what root makes belongs to the directory's owner, who has to write it."""
+    """Open a file that may have to be made; what root makes belongs to the directory's owner, who has to write it.
+
+    A name with a suffix more than that of a file is to take its place, so nobody else may read it either.
+    """
     with storage_errors(path):
         fd = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
         try:
             status = os.fstat(fd)
             if os.geteuid() == 0 and status.st_uid == 0 and status.st_nlink == 1:
                 _give_to_owner(fd, path)
+            if not status.st_size:
+                take_mode(path, Path(path).with_suffix(""))
         except OSError:
             os.close(fd)
             raise
     return fd
+
+
+def take_mode(path: PathLike, like: PathLike) -> None:
+    """Let those read and write a file who may another one, if that is there."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # somebody else's file stays as it is
+        Path(path).chmod(stat.S_IMODE(Path(like).stat().st_mode))
 
 
 def _give_to_owner(made: int | PathLike, path: PathLike) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import numpy as np
 import pytest
@@ -144,3 +145,15 @@ def test_a_failed_publish_leaves_old_or_new(tmp_path, monkeypatch, name, error):
     durable.publish(path, b"newer")
     assert path.read_bytes() == b"newer"
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_what_takes_the_place_of_a_file_could_be_read_by_more(tmp_path):
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_bytes(b"0")
+    path.chmod(0o640)
+    durable.publish(path, b"1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    segment = tmp_path / "00000000000000000000.log"
+    segment.touch(0o600)
+    os.close(durable.create(f"{segment}.cleaned"))
+    assert stat.S_IMODE((tmp_path / f"{segment.name}.cleaned").stat().st_mode) == 0o600

@@ -185,7 +185,7 @@ def erase_segment(task: EraseTask, search: Search) -> ErasedFiles:
     segment = task.segment
     eraser, hasher = _Eraser(task.keeping, search.matcher()), hashlib.sha256()
     builder = IndexBuilder(segment.base_offset, task.index_interval_bytes)
-    output = CleanedSegment(task.place.new_folder("erased"), builder)
+    output = CleanedSegment(task.place.new_folder("erased"), builder, like=Path(segment.path))
 
     def append(data: t.Bytes, table: t.Table) -> None:
         hasher.update(data.data)

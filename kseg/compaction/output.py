@@ -28,13 +28,16 @@ def remove_cleaned(directory: Path, base_offset: int) -> None:
 class CleanedSegment:
     """Takes batches in order; `finish` makes it complete, `abandon` takes its files away."""
 
-    def __init__(self, directory: Path, builder: IndexBuilder) -> None:
+    def __init__(self, directory: Path, builder: IndexBuilder, like: Path | None = None) -> None:
+        """Create it; who may read and write it is as for `like`, or for the segment whose name it will have."""
         self._directory = directory
         self.base_offset = builder.base_offset
         self.builder = builder
         remove_cleaned(directory, self.base_offset)
         self._log = self._path(FileKind.LOG)
         self._fd = durable.create(self._log)
+        if like is not None:
+            durable.take_mode(self._log, like)
         self._started = 0
         self.indexes: tuple[File, ...] = ()
 
@@ -79,6 +82,8 @@ class CleanedSegment:
         self.indexes = tuple(
             write_file(self._path(kind), [np.frombuffer(data, np.uint8)]) for kind, data in contents.items()
         )
+        for file in self.indexes:
+            durable.take_mode(file.path, self._log)
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             durable.set_mtime_ms(self._path(kind), mtime_ms)
 
@@ -173,7 +178,7 @@ class CleanedSegments:
         for builder, rows in self._roller.place(table):
             if builder is not self._segments[-1].builder:
                 self._finish_last(builder.base_offset)
-                self._segments.append(CleanedSegment(self._directory, builder))
+                self._segments.append(CleanedSegment(self._directory, builder, like=self._segments[0].log_path))
             end = start + int(table[t.SIZE, rows.start : rows.stop].sum())
             self._segments[-1].write(data[start:end])
             start = end
