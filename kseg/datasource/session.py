@@ -36,6 +36,9 @@ def open_session(master: str) -> Iterator[SparkSession]:
         session = (builder.master(master) if master else builder).getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise OptionError(f"Spark does not start on {master!r}: {_reason(error)}") from error
+    chosen = session.sparkContext.master or ""
+    if "PYSPARK_PYTHON" not in os.environ and chosen.startswith("local"):
+        session.sparkContext.pythonExec = sys.executable  # Spark's own settings chose this machine
     try:
         yield session
     except (PySparkException, Py4JError) as error:

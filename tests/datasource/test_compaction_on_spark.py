@@ -65,6 +65,24 @@ def test_the_job_for_spark_submit_takes_the_arguments_of_the_command(spark, tmp_
     assert "unrecognized arguments: target" in capsys.readouterr().err
 
 
+def test_the_job_ran_workers_of_another_python_than_its_own(tmp_path):
+    """Spark took the first `python3` of the PATH, which had no numpy."""
+    builder = LogBuilder(tmp_path / "data").segment().record(b"a", b"1").record(b"a", b"2")
+    directory = builder.segment().record(b"z", b"z").write()
+    flags = ["--cleanup-policy", "compact", "--min-cleanable-dirty-ratio", "0", "--json"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "VIRTUAL_ENV"))}
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python3").write_text("#!/bin/sh\nexit 3\n")
+    (bare / "python3").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "kseg.jobs.compact", str(directory), *flags],
+        env={**clean, "PATH": f"{bare}:{clean['PATH']}"}, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["records_after"] == 1
+
+
 def test_records_that_share_an_offset_are_refused_by_the_shuffle(spark, tmp_path):
     """It tells of superseded records by offset alone, and would take the twin of one too."""
     twins = [Record(0, 1000, b"a", b"1", ()), Record(0, 1000, b"b", b"2", ())]
