@@ -31,8 +31,8 @@ class Codec(IntEnum):
     def parse(cls, value: str | int | Codec) -> Self:
         """Take a codec by Kafka's name or number."""
         try:
-            return cls(int(value)) if isinstance(value, int) else cls[str(value).upper()]
-        except (KeyError, ValueError):
+            return cls(value) if isinstance(value, int) else cls[value.upper()]
+        except (KeyError, ValueError, AttributeError):
             names = ", ".join(codec.label for codec in cls)
             raise OptionError(f"unknown codec {value!r}; valid values are {names}") from None
 

@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="DIR", help="write compacted copies there, and change nothing")
     parser.add_argument("--now", metavar="TIME", type=parse_time, help="the round's clock, instead of now")
     parser.add_argument(
-        "--first-dirty", metavar="N", type=parse_count, help="where dirty records begin (one partition; no ratio then)"
+        "--first-dirty",
+        metavar="N",
+        type=parse_count,
+        help="where dirty records begin, of each partition (no ratio then)",
     )
     budget = format_size(DEFAULT_MEMORY_BUDGET)
     parser.add_argument(
@@ -89,7 +92,7 @@ def _show(report: Any, args: argparse.Namespace, out: Output) -> None:
             out.line(line)
     if report.unread or any(partition.error is not None for partition in report.partitions):
         out.status = DAMAGED
-    elif not report.done and any(not partition.is_usual for partition in report.partitions):
+    elif any(partition.skipped is not None and not partition.is_usual for partition in report.partitions):
         out.status = WRONG
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from typing import Any, Final, Literal, SupportsIndex
 
 from kseg.errors import OptionError
 from kseg.index.build import DEFAULT_INDEX_BYTES, DEFAULT_INDEX_INTERVAL_BYTES
@@ -30,14 +31,28 @@ _RANGES: Final = {
 }
 
 
-def check_integer(name: str, value: object, low: int, high: int = MAX_INT64) -> None:
-    """Check the value of an argument.
+def check_integer(name: str, value: object, low: int, high: int = MAX_INT64) -> int:
+    """The value of an argument, of whatever library its type is.
 
     Raises:
         OptionError: It is no integer, or out of range.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+    is_integer = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if is_integer and low <= operator.index(value) <= high:  # type: ignore[arg-type]
+        return operator.index(value)  # type: ignore[arg-type]
+    raise OptionError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+
+
+def check_means(spark: Any, workers: int | None) -> None:
+    """Check what a job is to run on.
+
+    Raises:
+        OptionError: It is no Spark session, or no number of threads.
+    """
+    if isinstance(spark, str):  # a master; any other object says itself what it lacks
+        raise OptionError(f"spark is a session, got {spark!r}", hint="give none to run in this process")
+    if workers is not None:
+        check_integer("workers", workers, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +92,15 @@ class CleanerConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.name in _RANGES:
-                check_integer(field.name, getattr(self, field.name), *_RANGES[field.name])
+                value = check_integer(field.name, getattr(self, field.name), *_RANGES[field.name])
+                object.__setattr__(self, field.name, value)
         ratio = self.min_cleanable_dirty_ratio
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
             raise OptionError(f"min_cleanable_dirty_ratio must be a number from 0 to 1, got {ratio!r}")
         if self.strategy not in (None, "memory", "spill"):
             raise OptionError(f"strategy must be memory or spill, got {self.strategy!r}")
-        unknown = set(self.policies) - {"compact", "delete"}
-        if unknown:
+        is_text = self.cleanup_policy is None or isinstance(self.cleanup_policy, str)
+        if not is_text or set(self.policies) - {"compact", "delete"}:
             raise OptionError(f"cleanup_policy must be compact, delete or both, got {self.cleanup_policy!r}")
 
     @property

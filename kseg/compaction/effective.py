@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kseg.compaction.config import CleanerConfig
+from kseg.errors import OptionError
 from kseg.log.partition import Log
 from kseg.settings.source import SettingsSource
 from kseg.settings.values import Refusal
@@ -23,6 +24,18 @@ SHAPING: Final = (
     "max.message.bytes",
 )
 SETTINGS: Final = (POLICY, *DECIDING, *SHAPING)
+
+
+def check_given(config: object, settings: Mapping[str, object] | None) -> None:
+    """Check settings that were given by hand.
+
+    Raises:
+        OptionError: They are no config, or were given twice.
+    """
+    if config is not None and not isinstance(config, CleanerConfig):
+        raise OptionError(f"config is a CleanerConfig, got {type(config).__name__}", hint="or give settings")
+    if config is not None and settings:
+        raise OptionError("config and settings were given", hint="config has them all; give one of the two")
 
 
 def effective_config(

@@ -13,10 +13,12 @@ from typing import Any
 
 from kseg import durable
 from kseg.compaction.aborted import listed_aborts
+from kseg.compaction.config import check_means
 from kseg.compaction.erase_places import (
     Places,
     delete_folder,
     find_places,
+    foreign_files,
     given_up_files,
     may_hold,
     quarantine_folders,
@@ -87,9 +89,13 @@ def erase(
     began = time.perf_counter()
     if (keys is None) == (predicate is None):
         raise OptionError("give either keys or a predicate")
-    if hash_secret is not None and not hash_secret:
-        raise OptionError("hash_secret is empty", hint="give none for a random one")
+    if predicate is not None and not callable(predicate):
+        raise OptionError(f"predicate is a function, got {predicate!r}")
+    if hash_secret is not None and not (isinstance(hash_secret, bytes | bytearray) and hash_secret):
+        raise OptionError("hash_secret is bytes, at least one", hint="give none for a random one")
+    check_means(spark, workers)
     chosen_keys = None if keys is None else as_keys(keys)
+    hashes = () if chosen_keys is None else hashed_keys(chosen_keys, hash_secret or secrets.token_bytes(32))
     search: Search = KeySearch.of(chosen_keys) if chosen_keys is not None else PredicateSearch(predicate)  # type: ignore[arg-type]
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
     is_alone = uri is not None and remote is None
@@ -113,7 +119,7 @@ def erase(
             in_tier = erase_tier(access, chosen.source, found.logs, work, dry_run=dry_run)
     return EraseReport(
         (*places, *in_tier.places),
-        () if chosen_keys is None else hashed_keys(chosen_keys, hash_secret or secrets.token_bytes(32)),
+        hashes,
         tuple(run.deleted_files),
         tuple(run.deleted_quarantine),
         (*found.not_covered, *in_tier.not_covered),
@@ -123,6 +129,7 @@ def erase(
         in_tier.lingering,
         () if is_alone else (*chosen.unread(set_aside=True), *run.not_cleared),
         chosen.replicas_unknown(found.everything),
+        tuple(run.not_searched),
     )
 
 
@@ -135,6 +142,7 @@ class _Run:
         self.deleted_files: list[str] = []
         self.deleted_quarantine: list[str] = []
         self.not_cleared: list[str] = []
+        self.not_searched: list[str] = []
 
     def take(self, log: Log) -> PlaceErasure:
         """Search one directory and, unless it is a dry run, erase there; its own failure does not stop the others."""
@@ -207,6 +215,7 @@ class _Run:
 
     def _delete_leftovers(self, directory: Path, given_up: list[Path]) -> None:
         """Delete what nothing reads any more; a dry run only tells of it."""
+        self.not_searched += foreign_files(directory)
         folders = [folder for folder in quarantine_folders(directory) if may_hold(folder, self._work.search)]
         for path in given_up:
             if not self._dry_run:

@@ -6,14 +6,24 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kseg import durable
 from kseg.compaction.eraser import count_matches
 from kseg.compaction.matching import Search
 from kseg.errors import KsegError, OptionError, StorageError
 from kseg.log.logdir import LogDir
-from kseg.log.names import SIDE_DIR, DirKind, FileKind, FileState, SegmentFile, parse_partition_dir, parse_segment_file
+from kseg.log.names import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    SIDE_DIR,
+    DirKind,
+    FileKind,
+    FileState,
+    SegmentFile,
+    parse_partition_dir,
+    parse_segment_file,
+)
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.settings.select import Selection
@@ -21,6 +31,8 @@ from kseg.settings.source import Place, named_topic
 from kseg.settings.values import Refusal
 from kseg.storage import Entry, LocalStore, Store
 from kseg.types import TopicPartition
+
+_SMALL_FILES: Final = (PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
 
 
 class BareFolder(NamedTuple):
@@ -73,11 +85,14 @@ def find_places(directory: LogDir, chosen: Selection, *, this_replica_only: bool
             refusals.append(str(refusal))
         return refusal is None
 
+    source = chosen.source
+
     def may_change(place: Place) -> bool:
         tp = TopicPartition(place.topic, place.partition)
-        return passes(chosen.source.check_replicas(tp, given, this_replica_only=this_replica_only))
+        replicas = source.check_replicas(tp, given, this_replica_only=this_replica_only)
+        return passes(source.refuse_cluster(place) or replicas)  # what is set aside may be of an earlier topic
 
-    logs = [log for log in chosen.logs if passes(chosen.source.refuse_topic(log.topic))]
+    logs = [log for log in chosen.logs if passes(source.refuse_topic(log.topic) or source.refuse_other(log))]
     found = Places(tuple(filter(may_change, logs)), tuple(filter(may_change, aside)), tuple(filter(may_change, bare)))
     not_covered = chosen.not_covered(found.everything, current)
     return replace(found, not_covered=not_covered, refusals=tuple(dict.fromkeys(refusals)))
@@ -141,6 +156,13 @@ def given_up_files(directory: Path) -> list[Path]:
         return is_void or name.state in (FileState.DELETED, FileState.CLEANED)
 
     return [path for path, name in named if is_given_up(name)]
+
+
+def foreign_files(directory: Path) -> list[str]:
+    """What lies in a partition's directory and is no part of a log: nobody knows what is in it."""
+    names = [entry.name for entry in LocalStore().list(str(directory)) if entry.is_dir or entry.size]
+    own = {SIDE_DIR, *_SMALL_FILES, *(name + durable.TEMPORARY_SUFFIX for name in _SMALL_FILES)}
+    return [str(directory / name) for name in names if name not in own and parse_segment_file(name) is None]
 
 
 def quarantine_folders(directory: Path) -> Iterator[Path]:

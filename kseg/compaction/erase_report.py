@@ -76,6 +76,7 @@ class EraseReport(Report):
             they are there.
         unread: Directories that could not be read, or not be cleared, and may hold such records.
         replicas_unknown: Partitions of which no metadata told who holds replicas: the proof is of what was given alone.
+        not_searched: Files and folders in the partitions' directories that are no part of a log.
     """
 
     places: tuple[PlaceErasure, ...]
@@ -89,6 +90,7 @@ class EraseReport(Report):
     lingering: tuple[Lingering, ...] = ()
     unread: tuple[str, ...] = ()
     replicas_unknown: tuple[str, ...] = ()
+    not_searched: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -108,8 +110,8 @@ class EraseReport(Report):
     @property
     def is_proof(self) -> bool:
         """Whether nothing is left in anything that was given, and nothing was left out."""
-        missed = self.failed or self.unread or self.refusals or self.not_covered or self.lingering
-        return not (self.dry_run or self.left or missed)
+        left_out = self.refusals or self.not_covered or self.lingering or self.not_searched
+        return not (self.dry_run or self.left or self.failed or self.unread or left_out)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, and what they come to."""
@@ -136,7 +138,7 @@ class EraseReport(Report):
             *table,
             f"{format_count(sum(place.records for place in done), 'record')} {word} in {len(done)} directories",
         ]
-        if not self.dry_run and (done or not self.places):
+        if not self.dry_run and (done or not (self.places or self.refusals)):
             where = " in what is read" if self.lingering else ""
             lines.append(f"a last look found {self.left or 'none'}{where}")
         gone = "would be deleted" if self.dry_run else "deleted"
@@ -148,6 +150,7 @@ class EraseReport(Report):
         lines += [f"failed: {text}" for text in self.unread]
         lines += [f"refused: {text}" for text in self.refusals]
         lines += [f"NOT COVERED: {name}" for name in self.not_covered]
+        lines += [f"NOT SEARCHED: {name} is no file of a log" for name in self.not_searched]
         if self.replicas_unknown:
             number = format_count(len(self.replicas_unknown), "partition")
             lines.append(f"replicas: unknown of {number}, no metadata tells: copies on other brokers are not covered")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kseg.compaction.config import CleanerConfig, check_integer
-from kseg.compaction.effective import effective_config
+from kseg.compaction.effective import check_given, effective_config
 from kseg.compaction.policy import check_first_dirty, find_cleanable
 from kseg.compaction.report import left_alone
 from kseg.compaction.strategy import sample_keys
@@ -92,13 +92,14 @@ def estimate(
     began = time.perf_counter()
     if now_ms is not None:
         check_integer("now_ms", now_ms, 0)
-    chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty)
+    check_given(config, settings)
+    chosen = select_logs(path, topics, settings, metadata, server_properties)
     if first_dirty is not None:
         check_first_dirty(chosen.logs, first_dirty)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done = []
     for log in chosen.logs:
-        found = effective_config(log, chosen.source, config, told_where=first_dirty is not None)
+        found = effective_config(log, chosen.source, config, told_where=chosen.is_one and first_dirty is not None)
         done.append(_estimate(log, found, now_ms, first_dirty))
     return CompactionEstimate(tuple(done), time.perf_counter() - began, chosen.unread())
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kseg.compaction.config import CleanerConfig, Strategy, check_integer
+from kseg.compaction.config import CleanerConfig, Strategy, check_integer, check_means
 from kseg.compaction.copy import check_outputs
-from kseg.compaction.effective import effective_config
+from kseg.compaction.effective import check_given, effective_config
 from kseg.compaction.lanes import Means, lanes_for, run_lanes
 from kseg.compaction.partition import Request, compact_partition
 from kseg.compaction.policy import check_first_dirty
@@ -61,8 +61,8 @@ def compact(
         metadata: A log directory that holds `__cluster_metadata-0`, or that directory itself.
         server_properties: The configuration file of the broker whose directories these are.
         now_ms: The clock of the round, in milliseconds; by default the system's.
-        first_dirty: Where records begin that were not cleaned before, instead of what the checkpoint says; for one
-            partition, up to its end. The dirty ratio does not matter then.
+        first_dirty: Where records begin that were not cleaned before, instead of what the checkpoint says; up to the
+            end of the partition, or of each one. The dirty ratio does not matter then.
         output: Write compacted copies of the partitions below this directory, and change nothing. There is none of a
             partition that has nothing to clean.
         remote: A tier that holds older segments of the partitions: the round is over both as one log.
@@ -80,13 +80,17 @@ def compact(
     began = time.perf_counter()
     changes = {"memory_budget": memory_budget, "strategy": strategy}
     asked: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-    _check_arguments(asked, now_ms, workers)
+    _check_arguments(asked, output)
+    check_given(config, settings)
+    check_means(spark, workers)
+    now_ms = None if now_ms is None else check_integer("now_ms", now_ms, 0)
+    first_dirty = None if first_dirty is None else check_integer("first_dirty", first_dirty, 0)
     uri, options = tier_of(path, remote, archive=archive), remote_options or RemoteOptions()
     is_alone = uri is not None and remote is None
     if uri is not None and output is not None:
         raise OptionError("output copies local logs, and a tier was given", hint="restore first, and compact that")
     directory = None if uri is None else tiered_dir(path, uri, options, is_alone=is_alone)
-    chosen = select_logs(path, topics, settings, metadata, server_properties, first_dirty, directory)
+    chosen = select_logs(path, topics, settings, metadata, server_properties, directory)
     if config is not None and chosen.source.topics is None and config.cleanup_policy is not None:
         raise OptionError("a config was given for no topic", hint="name the topics that it is to hold for")
     if first_dirty is not None:
@@ -103,7 +107,9 @@ def compact(
         None if uri is None else open_access(uri, chosen, options, archive=archive, is_alone=is_alone, now_ms=wall_ms),
     )
     configs = {
-        log.directory: effective_config(log, chosen.source, config, told_where=first_dirty is not None)
+        log.directory: effective_config(
+            log, chosen.source, config, told_where=chosen.is_one and first_dirty is not None
+        )
         for log in chosen.logs
     }
     if request.output is not None:
@@ -127,12 +133,10 @@ def compact(
     )
 
 
-def _check_arguments(asked: Mapping[str, Any], now_ms: int | None, workers: int | None) -> None:
+def _check_arguments(asked: Mapping[str, Any], output: object) -> None:
     dataclasses.replace(CleanerConfig(), **asked)  # raises what is wrong before any partition is looked at
-    if now_ms is not None:
-        check_integer("now_ms", now_ms, 0)
-    if workers is not None:
-        check_integer("workers", workers, 1)
+    if output is not None and not isinstance(output, str | os.PathLike):
+        raise OptionError(f"output is a directory, got {output!r}")
 
 
 def _compact(

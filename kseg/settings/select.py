@@ -24,11 +24,13 @@ class Selection:
 
     Attributes:
         problems: Directories below the path that could not be read.
+        is_one: The path is that of one partition.
     """
 
     logs: tuple[Log, ...]
     source: SettingsSource
     problems: tuple[StorageError, ...] = ()
+    is_one: bool = False
 
     def wants(self, name: PartitionDir) -> bool:
         """Whether a directory of such a name is one of those that were asked for."""
@@ -72,7 +74,6 @@ def select_logs(
     settings: Mapping[str, object] | None,
     metadata: PathLike | None,
     server_properties: PathLike | None,
-    first_dirty: int | None = None,
     directory: LogDir | None = None,
     *,
     set_aside: bool = False,
@@ -99,12 +100,10 @@ def select_logs(
             raise problem
         raise OptionError(f"no partitions in {shown}")
     own = named_topic(directory)
-    if first_dirty is not None and own is None:
-        raise OptionError("first_dirty is for one partition", hint="give the partition's directory")
     named = [own] if topics is None and own is not None else topics
     source = SettingsSource(metadata=metadata, server_properties=server_properties, overrides=settings, topics=named)
     logs = tuple(log for log in directory.partitions if source.topics is None or log.topic in source.topics)
-    chosen = Selection(logs, source, tuple(directory.problems))
+    chosen = Selection(logs, source, tuple(directory.problems), own is not None)
     missing = sorted((source.topics or set()) - {log.topic for log in logs})
     missing = [topic for topic in missing if not any(name is not None and is_of(name, topic) for name in aside)]
     if missing:

@@ -131,21 +131,31 @@ class SettingsSource:
             names: Settings that have to be known.
             optional: Settings for which Kafka's default is good enough where they are not known.
         """
-        meta = _meta_of(log)
-        refusal = self.refuse_topic(log.topic) or self._refuse_other(log, meta)
+        refusal = self.refuse_topic(log.topic) or self.refuse_other(log)
         if refusal is not None:
             return refusal
+        meta = _meta_of(log)
         return self.resolve(log.topic, names, optional=optional, node_id=None if meta is None else meta.node_id)
 
-    def _refuse_other(self, log: Log, meta: MetaProperties | None) -> Refusal | None:
+    def refuse_cluster(self, place: Place) -> Refusal | None:
+        """Why the sources do not speak of a place: it is another cluster's, as far as its files tell."""
+        meta = _meta_of(place)
         cluster_id = None if meta is None else meta.cluster_id
         if self._cluster_id is not None and cluster_id is not None and cluster_id != self._cluster_id:
-            return Refusal(log.topic, f"it belongs to cluster {cluster_id}, and the metadata to {self._cluster_id}")
+            return Refusal(place.topic, f"it belongs to cluster {cluster_id}, and the metadata to {self._cluster_id}")
+        return None
+
+    def refuse_other(self, log: Log) -> Refusal | None:
+        """Why the sources do not speak of a log: its cluster, topic or broker is another one, as far as files tell."""
+        refusal = self.refuse_cluster(log)
+        if refusal is not None:
+            return refusal
         known = None if self.image is None else self.image.topics.get(log.topic)
         if known is not None and log.topic_id is not None and log.topic_id != known.topic_id:
             return Refusal(
                 log.topic, f"its id is {log.topic_id}, and that of the topic in the metadata {known.topic_id}"
             )
+        meta = _meta_of(log)
         node_id = None if meta is None else meta.node_id
         if self._file_node_id is not None and node_id is not None and node_id != self._file_node_id:
             return Refusal(log.topic, f"it is on broker {node_id}, and server.properties is of {self._file_node_id}")

@@ -171,10 +171,18 @@ def test_an_empty_secret_was_replaced_by_a_random_one_without_a_word(people, tmp
     """Two reports could not be compared then, though the same file was given for both."""
     (tmp_path / "keys").write_bytes(SECRET)
     (tmp_path / "secret").touch()
-    with pytest.raises(OptionError, match="hash_secret is empty"):
+    with pytest.raises(OptionError, match="hash_secret is bytes, at least one"):
         erase(people, keys=[SECRET], hash_secret=b"", dry_run=True)
     answer = run("erase", people, "--keys", tmp_path / "keys", "--hash-secret", tmp_path / "secret", "--dry-run")
     assert answer.status == 2
+
+
+@pytest.mark.parametrize("secret", ["abc", 5])
+def test_a_secret_that_is_no_bytes_ended_the_run_when_all_was_erased(people, secret):
+    before = all_bytes(people)
+    with pytest.raises(OptionError, match="hash_secret"):
+        erase(people, keys=[SECRET], hash_secret=secret)
+    assert all_bytes(people) == before
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

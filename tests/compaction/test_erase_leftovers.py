@@ -68,3 +68,25 @@ def test_erasing_one_partition_deleted_the_quarantine_of_others(kept, tmp_path):
     assert report.is_proof
     assert deleted.exists()
     assert kept.exists() == (kept.parents[3].name == "people-1")
+
+
+@pytest.mark.parametrize("foreign", ["00000000000000000000.log.bak", "1.log", "notes.txt", ".trash"])
+def test_what_is_no_file_of_a_log_was_passed_over_without_a_word(tmp_path, foreign):
+    builder = LogBuilder(tmp_path / "data", "people").segment()
+    people = builder.record(SECRET, b"secret").record(b"b", b"2").write()
+    (people / foreign).mkdir() if foreign == ".trash" else (people / foreign).write_bytes(SECRET)
+    for dry_run in (True, False):
+        report = erase(people, keys=[SECRET], dry_run=dry_run)
+        assert report.not_searched == (str(people / foreign),)
+        assert any(line.startswith("NOT SEARCHED") and foreign in line for line in report.lines())
+        assert not report.is_proof
+    (people / foreign).rmdir() if foreign == ".trash" else (people / foreign).unlink()
+    assert erase(people, keys=[SECRET]).is_proof
+
+
+def test_a_refusal_was_told_with_a_last_look_that_nobody_took(tmp_path):
+    root = tmp_path / "data"
+    LogBuilder(root, "__cluster_metadata").segment().record(b"a", b"1").write()
+    report = erase(root, keys=[SECRET], topics=["__cluster_metadata"])
+    assert report.refusals
+    assert not any("last look" in line for line in report.lines())

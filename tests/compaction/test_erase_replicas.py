@@ -182,3 +182,28 @@ def test_an_only_replica_without_segments_is_not_taken_for_one_elsewhere(orders,
     report = erase(orders.parent, keys=[SECRET])
     assert (report.refusals, report.not_covered, report.is_proof) == ((), (), True)
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("other", ["cluster", "topic"])
+def test_metadata_of_another_cluster_or_topic_was_taken_for_proof(orders, tmp_path, other):
+    metadata = controller(tmp_path / "controller", (1,))
+    write_meta_properties(str(metadata), MetaProperties(node_id=1, cluster_id="C"))
+    if other == "cluster":
+        write_meta_properties(str(orders.parent), MetaProperties(node_id=1, cluster_id="D"))
+    else:
+        write_partition_metadata(str(orders), PartitionMetadata("AAAAAAAAAAAAAAAAAAAAEQ"))
+    report = erase(orders.parent, keys=[SECRET], metadata=metadata)
+    assert (report.places, report.is_proof) == ((), False)
+    reason = {"cluster": "it belongs to cluster D", "topic": "its id is AAAAAAAAAAAAAAAAAAAAEQ"}[other]
+    assert [text.startswith(f"orders: {reason}") for text in report.refusals] == [True]
+    assert holds_secret(orders)
+
+
+def test_a_folder_that_a_broker_deletes_may_be_of_an_earlier_topic_of_the_name(orders, tmp_path):
+    metadata = controller(tmp_path / "controller", (1,))
+    earlier = orders.parent / f"orders-0.{HEX}-delete"
+    shutil.copytree(orders, earlier)
+    write_partition_metadata(str(earlier), PartitionMetadata("AAAAAAAAAAAAAAAAAAAAEQ"))
+    report = erase(orders.parent, keys=[SECRET], metadata=metadata)
+    assert (report.records, report.is_proof) == (2, True)
+    assert not holds_secret(orders.parent)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 
 from kseg.compaction import CleanerConfig, compact
 from kseg.compaction.estimate import estimate
 from kseg.errors import OptionError
+from kseg.types import Codec
+from tests.builders import LogBuilder
 from tests.cli.calls import call
 
 CONFIG = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
@@ -43,13 +48,63 @@ def test_a_dirty_offset_behind_the_end_of_the_log_silently_meant_its_start(order
         ("strategy", "fast"),
         ("memory_budget", 1000),
         ("memory_budget", "1g"),
+        ("output", 5),
+        ("spark", "local[2]"),
+        ("config", {"cleanup.policy": "compact"}),
     ],
 )
 def test_a_wrong_argument_was_told_by_python_or_blamed_on_each_partition(orders, name, value):
     before = content(orders.parent)
     with pytest.raises(OptionError, match=name):
-        compact(orders, config=CONFIG, **{name: value})
+        compact(orders, **({"config": CONFIG} | {name: value}))
     assert content(orders.parent) == before
+
+
+def test_settings_beside_a_config_were_passed_over_without_a_word(orders):
+    before = content(orders.parent)
+    with pytest.raises(OptionError, match="config and settings"):
+        compact(orders, config=CONFIG, settings={"cleanup.policy": "delete"})
+    with pytest.raises(OptionError, match="config and settings"):
+        estimate(orders, config=CONFIG, settings={"cleanup.policy": "delete"})
+    assert content(orders.parent) == before
+
+
+def test_integers_of_numpy_were_refused(orders):
+    (done,) = compact(orders, config=CONFIG, now_ms=np.int64(NOW), first_dirty=np.int64(0), dry_run=True).partitions
+    assert done.skipped is None
+    assert type(CleanerConfig(segment_bytes=np.int64(1 << 20)).segment_bytes) is int
+
+
+@pytest.mark.parametrize("policy", [["compact"], 5, b"compact"])
+def test_a_policy_that_is_no_text_was_told_by_python(policy):
+    with pytest.raises(OptionError, match="cleanup_policy"):
+        CleanerConfig(cleanup_policy=policy)
+
+
+@pytest.mark.parametrize("codec", [None, 2.0, b"lz4", 9, "brotli"])
+def test_no_codec_at_all_was_taken_for_that_of_the_name_none(codec):
+    with pytest.raises(OptionError, match="unknown codec"):
+        Codec.parse(codec)
+
+
+def test_first_dirty_of_a_log_directory_was_refused(orders):
+    before = content(orders)
+    answer = call("compact", orders.parent, "--first-dirty", 0, "--dry-run")
+    assert (answer.status, "cleanup.policy is not known" in answer.text) == (2, True)  # no one partition was named
+    named = ("--topics", "orders", "--cleanup-policy", "compact")
+    answer = call("compact", orders.parent, "--first-dirty", 0, *named, "--now", NOW, "--json")
+    assert answer.status == 0
+    assert content(orders) != before
+    (done,) = [json.loads(line) for line in answer.text.splitlines() if "first_dirty" in line]
+    assert (done["first_dirty"], done["skipped"]) == (0, None)
+
+
+def test_a_topic_that_was_named_and_refused_ended_with_status_0_beside_one_that_was_compacted(orders):
+    other = LogBuilder(orders.parent, "__cluster_metadata").segment().record(b"a", b"1").segment().write()
+    answer = call(
+        "compact", orders.parent, "--topics", "orders,__cluster_metadata", "--cleanup-policy", "compact", "--dry-run"
+    )
+    assert (answer.status, other.name in answer.text) == (2, True)
 
 
 def test_an_estimate_took_a_clock_that_is_none(orders):
