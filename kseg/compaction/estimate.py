@@ -10,7 +10,7 @@ from kseg.compaction.config import CleanerConfig, check_integer
 from kseg.compaction.effective import check_given, effective_config
 from kseg.compaction.policy import check_first_dirty, find_cleanable
 from kseg.compaction.report import left_alone
-from kseg.compaction.strategy import sample_keys
+from kseg.compaction.sample import sample_keys
 from kseg.errors import KsegError
 from kseg.log.checkpoints import CheckpointKind
 from kseg.log.partition import Log
@@ -88,7 +88,7 @@ def estimate(
     now_ms: int | None = None,
     first_dirty: int | None = None,
 ) -> CompactionEstimate:
-    """Guess what `compact` would save, from about 8 MiB of each partition; arguments as there."""
+    """Guess what `compact` would save, from 8 MiB of each partition, at random places; arguments as there."""
     began = time.perf_counter()
     if now_ms is not None:
         check_integer("now_ms", now_ms, 0)
@@ -113,7 +113,7 @@ def _estimate(log: Log, config: CleanerConfig | Refusal, now_ms: int, told: int 
         cleanable = find_cleanable(log, checkpoint if told is None else told, config, now_ms)
         segments = [s for s in log.segments if s.base_offset < cleanable.first_uncleanable]
         floor = max((s.base_offset for s in segments if s.base_offset <= cleanable.first_dirty), default=0)
-        sample = sample_keys([s for s in segments if s.base_offset >= floor])
+        sample = sample_keys([s for s in segments if s.base_offset >= floor], closely=True)
     except KsegError as error:
         return PartitionEstimate(*name, error=str(error))
     superseded = 1 - sample.keys / sample.records if sample.records else 0.0

@@ -28,6 +28,7 @@ from kseg.compaction.remote_round import RemoteTarget, find_place
 from kseg.compaction.report import PartitionCompaction
 from kseg.compaction.rewrite import Rules
 from kseg.compaction.round import RewrittenGroup, Round, Totals, write_group
+from kseg.compaction.skipped import SkippedRound
 from kseg.compaction.spark import SparkPasses
 from kseg.compaction.strategy import plan_keys
 from kseg.errors import IndexFileError, KsegError, LockedError, LogError
@@ -71,7 +72,7 @@ class Request:
 
 def plan_round(
     log: Log, config: CleanerConfig, request: Request, checkpoint: int | None, *, was_clean: bool
-) -> Round | str:
+) -> Round | SkippedRound:
     """What a round would work on, or why there is nothing to do.
 
     With `first_dirty` the caller decides where dirty records begin, and the dirty ratio does not matter.
@@ -85,7 +86,7 @@ def plan_round(
     cleanable = find_cleanable(log, checkpoint if told is None else told, config, request.now_ms)
     reason = cleanable.why_not(0.0 if told is not None else config.min_cleanable_dirty_ratio)
     if reason is not None:
-        return reason
+        return SkippedRound(reason, cleanable, by_checkpoint=told is None)
     check_overlaps([segment for segment in log.segments if segment.base_offset <= cleanable.first_uncleanable])
     oldest = request.now_ms - config.producer_id_expiration_ms
     rebuilt_from = None if was_clean or not log.producers() else _rebuilt_from(log)
@@ -163,12 +164,10 @@ def _run_round(log: Log, config: CleanerConfig, request: Request, begun: list[_W
             return PartitionCompaction(log.topic, log.partition, log.directory, skipped=target)
         was_clean = _was_clean(log, session, target)
         plan = plan_round(log, config, request, _checkpoint(log, request, target), was_clean=was_clean)
-        if isinstance(plan, str):
+        if isinstance(plan, SkippedRound):
             if target is not None and not request.dry_run:
                 target.sweep()
-            return PartitionCompaction(
-                log.topic, log.partition, log.directory, skipped=plan, is_usual=True, dry_run=request.dry_run
-            )
+            return plan.finish(log, session, dry_run=request.dry_run)
         parent = os.path.dirname(log.directory)  # noqa: PTH120
         if session is not None:
             with suppress(IndexFileError):  # it counts as empty, and is replaced in the end; or nothing is changed

@@ -25,6 +25,48 @@ def test_a_checkpoint_outside_of_the_log_was_reset_and_nobody_was_told(orders):
     assert told["checkpoint_reset"] is False
 
 
+@pytest.fixture
+def wrong_checkpoint(tmp_path):
+    """A log of one segment that is not sealed, beside a checkpoint behind its end, and one of another log."""
+    directory = LogBuilder(tmp_path / "data").segment().record(b"a", b"1").write()
+    (directory.parent / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
+    checkpoint = directory.parent / "cleaner-offset-checkpoint"
+    checkpoint.write_text("0\n2\nother 0 5\norders 0 999\n")
+    return directory, checkpoint
+
+
+def test_a_wrong_checkpoint_stayed_where_nothing_is_cleaned(wrong_checkpoint):
+    directory, checkpoint = wrong_checkpoint
+    (told, _) = call("compact", directory, "--cleanup-policy", "compact", "--json").objects
+    assert checkpoint.read_text() == "0\n2\norders 0 0\nother 0 5\n"
+    assert (directory.parent / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":7}'
+    assert (told["checkpoint_reset"], told["first_dirty"], told["first_uncleanable"]) == (True, 0, 0)
+    assert told["skipped"].endswith("; the checkpoint lay outside of the log and was set to its start, 0")
+    (told, _) = call("compact", directory, "--cleanup-policy", "compact", "--json").objects
+    assert told["checkpoint_reset"] is False
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--output", "--first-dirty"])
+def test_a_wrong_checkpoint_stays_where_nothing_may_be_changed_or_the_caller_knows_better(
+    wrong_checkpoint, tmp_path, flag
+):
+    directory, checkpoint = wrong_checkpoint
+    before = checkpoint.read_bytes()
+    flags = {"--dry-run": [flag], "--output": [flag, tmp_path / "out"], "--first-dirty": [flag, 0]}[flag]
+    (told, _) = call("compact", directory, "--cleanup-policy", "compact", *flags, "--json").objects
+    assert checkpoint.read_bytes() == before
+    assert ("would be set to its start, 0" in told["skipped"]) is (flag == "--dry-run")
+    assert told["checkpoint_reset"] is (flag != "--first-dirty")
+
+
+def test_a_round_that_was_skipped_did_not_tell_what_it_looked_at(orders):
+    config = CleanerConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.99)
+    compact(orders, config=CONFIG, now_ms=NOW)
+    (told,) = compact(orders, config=config, now_ms=NOW).partitions
+    assert told.skipped is not None
+    assert 0 < told.first_dirty == told.first_uncleanable == told.checkpoint
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_log_with_nothing_to_clean_was_not_copied_and_nobody_was_told(orders, tmp_path, dry_run):
     compact(orders, config=CONFIG, now_ms=NOW)
