@@ -188,7 +188,7 @@ class LocalPasses:
     def rewrite(
         self, groups: Sequence[Sequence[Segment]], rules: Rules, latest: LatestOffsets
     ) -> Generator[RewrittenGroup]:
-        """Pass 2, group by group; threads begin with the next one while the last is still being put in its place."""
+        """Pass 2, group by group; threads begin with the next one while the last is still being made complete."""
 
         def work(task: tuple[Turns, int, Piece]) -> Rewritten:
             turns, number, piece = task

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,17 @@ import numpy as np
 
 from kseg.compaction.aborted import listed_aborts
 from kseg.compaction.checking import check_segments
-from kseg.compaction.config import CleanerConfig
+from kseg.compaction.config import CleanerConfig, check_means
 from kseg.compaction.decode import Payloads, RunDecoder
+from kseg.compaction.lanes import Means
 from kseg.compaction.output import CleanedSegments, Roller
 from kseg.compaction.partition import finish_interrupted, write_session
 from kseg.compaction.pieces import Piece, cut_segment, walk_piece
+from kseg.compaction.placing import placing_within, room_needed
 from kseg.compaction.policy import group_segments
 from kseg.compaction.repack_report import PartitionRepack, RepackReport
 from kseg.compaction.rewrite import Append, Rewritten
-from kseg.compaction.snapshots import write_snapshots
+from kseg.compaction.round import Totals
 from kseg.compaction.tasks import Place, RewrittenFile, bundled, store_rewritten
 from kseg.compaction.turns import Turns
 from kseg.errors import FormatError, KsegError, LockedError, UnsupportedError
@@ -35,8 +37,7 @@ from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.log.staging import staging, write_nonce
-from kseg.log.swap import replace_segments
-from kseg.native import encode
+from kseg.native import cleaning, encode
 from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, packed_bound
 from kseg.native.repacking import repack_batches
@@ -48,6 +49,8 @@ from kseg.types import Codec
 PIECE_BYTES: Final = 2 << 20  # of what a thread does at a time; it may grow to many times of that
 TASK_PIECE_BYTES: Final = 16 << 20  # of what a task of Spark does
 WAITING_BYTES: Final = 16 << 20  # for each thread: what is ready before its turn to be written
+SAMPLES: Final = 8  # pieces that tell how much room there has to be
+SAMPLE_BYTES: Final = 256 << 10
 _Into: TypeAlias = Callable[[Append], Generator[Rewritten]]
 """Repacks a group; what becomes of it goes to the function that it gets, in order."""
 
@@ -160,8 +163,9 @@ def repack(
         OptionError: An argument is wrong.
     """
     began = time.perf_counter()
-    chosen_codec = codec if isinstance(codec, Codec) else Codec.parse(codec)
+    chosen_codec = Codec.parse(codec)
     check_level(chosen_codec, level)
+    check_means(spark, workers)
     config = CleanerConfig(segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
     chosen = select_logs(path, topics, None, None, None)
     request = _Request(chosen_codec, level, config, spark, workers, dry_run, progress)
@@ -180,45 +184,35 @@ def repack(
     return RepackReport(tuple(done), chosen_codec.label, dry_run, time.perf_counter() - began, chosen.unread())
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """What became of a group of segments."""
-
-    segments_before: int
-    segments_after: int
-    bytes_before: int
-    bytes_after: int
-
-
 def _repack(log: Log, request: _Request) -> PartitionRepack:
-    done: list[_Replaced] = []
+    totals = Totals()
     try:
-        return _repack_partition(log, request, done)
+        return _repack_partition(log, request, totals)
     except LockedError:
         raise
     except KsegError as error:
-        if request.dry_run or not done:
+        if request.dry_run or not totals.groups:
             return PartitionRepack(log.topic, log.partition, log.directory, error=str(error))
-        before = f"{sum(group.segments_before for group in done)} segments were repacked before, and stay so"
-        return _described(log, done, error=f"{error}; {before}")
+        before = f"{totals.segments_before} segments were repacked before, and stay so"
+        return _described(log, totals, error=f"{error}; {before}")
 
 
-def _described(log: Log, done: Sequence[_Replaced], seconds: float = 0.0, error: str | None = None) -> PartitionRepack:
+def _described(log: Log, totals: Totals, seconds: float = 0.0, error: str | None = None) -> PartitionRepack:
     return PartitionRepack(
         log.topic,
         log.partition,
         log.directory,
         error=error,
-        segments_before=sum(group.segments_before for group in done),
-        segments_after=sum(group.segments_after for group in done),
-        bytes_before=sum(group.bytes_before for group in done),
-        bytes_after=sum(group.bytes_after for group in done),
+        segments_before=totals.segments_before,
+        segments_after=totals.segments_after,
+        bytes_before=totals.bytes_before,
+        bytes_after=totals.bytes_after,
         seconds=round(seconds, 3),
     )
 
 
-def _repack_partition(log: Log, request: _Request, done: list[_Replaced]) -> PartitionRepack:
-    """Repack group by group; each is told in `done` once it is in its place."""
+def _repack_partition(log: Log, request: _Request, totals: Totals) -> PartitionRepack:
+    """Repack group by group; `totals` tells of those that are in their place."""
     began = time.perf_counter()
     with ExitStack() as stack:
         session = None if request.dry_run else stack.enter_context(write_session(log))
@@ -240,46 +234,75 @@ def _repack_partition(log: Log, request: _Request, done: list[_Replaced]) -> Par
                 request.progress.end()
         request.progress.begin(f"{log.topic}-{log.partition}", size)
         stack.callback(request.progress.end)
-        place = None
-        if request.spark is not None and session is not None:
-            folder = stack.enter_context(staging(Path(log.directory)))
-            place = Place(folder, write_nonce(folder))
-        aborted = {} if request.dry_run else listed_aborts(log, sealed)  # of all, before the first group is replaced
-        for group in groups:
-            segments, bytes_after = _repack_group(log, group, request, place, aborted)
-            done.append(_Replaced(len(group), segments, sum(s.size for s in group), bytes_after))
-        return _described(log, done, time.perf_counter() - began)
+        if session is None:
+            _count_groups(groups, request, totals)
+        else:
+            _replace_groups(log, groups, request, totals)
+        return _described(log, totals, time.perf_counter() - began)
 
 
-def _repack_group(
-    log: Log,
-    group: Sequence[Segment],
-    request: _Request,
-    place: Place | None,
-    aborted: Mapping[int, Sequence[AbortedTxn]],
-) -> tuple[int, int]:
-    """Put new segments in the place of a group; return how many there are, and their bytes."""
-    into = _runs_here(group, request) if place is None else _runs_on_spark(group, request, place)
-    if request.dry_run:
-        return _count_group(group, request, into)
+def _replace_groups(log: Log, groups: Sequence[Sequence[Segment]], request: _Request, totals: Totals) -> None:
     directory = Path(log.directory)
-    output = CleanedSegments(
-        directory,
-        group[0].base_offset,
+    aborted = listed_aborts(log, [segment for group in groups for segment in group])  # before any is replaced
+    room = room_needed(
+        groups,
+        log.segments[-1].base_offset,
         request.config,
-        aborted=[txn for segment in group for txn in aborted[segment.base_offset]],
-        mtime_ms=group[-1].mtime_ms,
+        aborted=max(sum(len(aborted[segment.base_offset]) for segment in group) for group in groups),
+        is_staged=request.spark is not None,
+        ratio=_sampled_ratio(groups, request),
     )
+    with ExitStack() as stack:
+        place = None
+        if request.spark is not None:
+            folder = stack.enter_context(staging(directory))
+            place = Place(folder, write_nonce(folder))
+        placing = stack.enter_context(placing_within(room, directory, totals, Means(), log))
+        for group in groups:
+            listed = [txn for segment in group for txn in aborted[segment.base_offset]]
+            placing.put(_write_group(directory, group, request, place, listed), group)
+
+
+def _sampled_ratio(groups: Sequence[Sequence[Segment]], request: _Request) -> float:
+    """The size of new segments to that of old ones, where a sample has it largest."""
+    if len(groups) == 1:  # it makes no difference when it is replaced
+        return 1.0
+    repacker = Repacker(request.codec, request.level)
+    pieces = [piece for group in groups for segment in group for piece in cut_segment(segment, SAMPLE_BYTES)]
+    step = max(-(-len(pieces) // SAMPLES), 1)
+    return max((_ratio_of(repacker, piece) for piece in pieces[::step]), default=1.0)
+
+
+def _ratio_of(repacker: Repacker, piece: Piece) -> float:
+    sizes: list[int] = []
+
+    def count(data: t.Bytes, table: t.Table) -> None:
+        sizes.append(len(data))
+
+    read = repacker.repack(piece, count).bytes_read
+    return sum(sizes) / max(read, 1)
+
+
+def _write_group(
+    directory: Path, group: Sequence[Segment], request: _Request, place: Place | None, aborted: Sequence[AbortedTxn]
+) -> CleanedSegments:
+    """Write what a group becomes, complete and durable; nothing is left of it after a failure."""
+    into = _runs_here(group, request) if place is None else _runs_on_spark(group, request, place)
+    mtime_ms = group[-1].mtime_ms
+    output = CleanedSegments(directory, group[0].base_offset, request.config, aborted=aborted, mtime_ms=mtime_ms)
     try:
         _run(into, output.append, request)
         output.finish()
-        bases = output.base_offsets
-        write_snapshots(log, bases[1:])
     except BaseException:
         output.abandon()
         raise
-    replace_segments(directory, bases, [segment.base_offset for segment in group])
-    return len(bases), output.size
+    return output
+
+
+def _count_groups(groups: Sequence[Sequence[Segment]], request: _Request, totals: Totals) -> None:
+    for group in groups:
+        segments, size = _count_group(group, request, _runs_here(group, request))
+        totals.add(group, np.zeros(cleaning.COUNTS, np.int64), size, segments)
 
 
 def _count_group(group: Sequence[Segment], request: _Request, into: _Into) -> tuple[int, int]:

@@ -25,7 +25,7 @@ _LEAST_WIDTH = 40  # of what is wrapped
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction(Report):
-    """One partition's share; where `skipped` is set, nothing was changed and it says why.
+    """One partition's share; where `skipped` is set, no segment was changed and it says why.
 
     Where `error` is set, the numbers are those of the groups that were compacted before, if any.
 

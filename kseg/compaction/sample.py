@@ -24,11 +24,11 @@ from kseg.log.segment import Segment
 from kseg.native import table as t
 from kseg.storage import LocalStore
 
-QUICK_SHARE: Final = 32  # a quick look is at one byte of so many, within limits
+QUICK_SHARE: Final = 64  # a quick look is at one byte of so many, within limits
 LEAST_BYTES: Final = 512 << 10
-QUICK_BYTES: Final = 4 << 20
+QUICK_BYTES: Final = 2 << 20
 CLOSE_BYTES: Final = 8 << 20
-QUICK_PIECES: Final = 64
+QUICK_PIECES: Final = 16
 CLOSE_PIECES: Final = 128
 REMOTE_PIECES: Final = 8  # to read one takes requests
 _SEED: Final = 0  # the same log has the same sample
@@ -52,7 +52,7 @@ def sample_keys(segments: Sequence[Segment], *, closely: bool = False) -> Sample
     """Guess how many records and distinct keys some segments hold; a small log is not guessed but counted.
 
     Args:
-        closely: Look at 8 MiB, instead of at 4 MiB or, of a log below 128 MiB, at less.
+        closely: Look at 8 MiB, instead of at 2 MiB or, of a log below 128 MiB, at less.
     """
     total = sum(segment.size for segment in segments)
     wanted = CLOSE_BYTES if closely else min(max(total // QUICK_SHARE, LEAST_BYTES), QUICK_BYTES)

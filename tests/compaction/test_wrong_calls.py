@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
-from kseg.compaction import CleanerConfig, compact
+from kseg.compaction import CleanerConfig, compact, erase, repack
 from kseg.compaction.estimate import estimate
 from kseg.errors import OptionError
 from kseg.types import Codec
@@ -79,6 +80,15 @@ def test_integers_of_numpy_were_refused(orders):
 def test_a_policy_that_is_no_text_was_told_by_python(policy):
     with pytest.raises(OptionError, match="cleanup_policy"):
         CleanerConfig(cleanup_policy=policy)
+
+
+@pytest.mark.parametrize("job", [partial(repack, codec="lz4"), partial(erase, keys=[b"a"])], ids=["repack", "erase"])
+@pytest.mark.parametrize(("name", "value"), [("workers", -1), ("workers", "2"), ("workers", 0), ("spark", "local[2]")])
+def test_threads_that_are_no_number_were_told_by_python(orders, job, name, value):
+    before = content(orders.parent)
+    with pytest.raises(OptionError, match=name):
+        job(orders, **{name: value})
+    assert content(orders.parent) == before
 
 
 @pytest.mark.parametrize("codec", [None, 2.0, b"lz4", 9, "brotli"])

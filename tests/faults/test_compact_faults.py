@@ -6,6 +6,7 @@ clock: what is left of each key is exactly its latest record.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import random
@@ -17,7 +18,6 @@ import pytest
 import kseg
 from kseg import durable
 from kseg.compaction import CleanerConfig, compact, placing
-from kseg.compaction.lanes import Means
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, write_checkpoint
 from kseg.log.names import LOCK_FILE
 from kseg.storage import LocalStore
@@ -26,6 +26,7 @@ from tests.faults.disk import FaultyDisk, SmallDisk, each_fault, in_front_of_dur
 from tests.faults.forgetful import each_crash
 from tests.faults.kill import killed
 from tests.faults.loaded import MARKER, assert_same_state, load
+from tests.faults.quota import LIMITS, refused_writes
 from tests.log.written import START, clock
 from tests.reference.rows import records_of
 from tests.scale import counts
@@ -95,15 +96,15 @@ def by_files(folder, promise):
     run_round(folder, promise, "spill")
 
 
-def all_at_the_end(folder, promise):
-    """Where there seems to be no room on the disk, no group is replaced before all new segments are there."""
+def one_after_the_other(folder, promise):
+    """Where the disk has room for the largest group alone, each is replaced before the next is written."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "free_bytes", lambda _: 0)
+        patch.setattr(durable, "free_bytes", lambda _: 3 * placing.BLOCK_BYTES // 2)
         in_memory(folder, promise)
 
 
-JOBS = pytest.mark.parametrize("job", [in_memory, by_files, all_at_the_end])
-EVERY = {in_memory: 1, by_files: 4, all_at_the_end: 5}  # of faults: the jobs differ in one part each
+JOBS = pytest.mark.parametrize("job", [in_memory, by_files, one_after_the_other])
+EVERY = {in_memory: 1, by_files: 4, one_after_the_other: 3}  # of faults: the jobs differ in one part each
 
 
 class Truth:
@@ -183,7 +184,7 @@ def test_every_operation_can_fail(start, truth, oracle, tmp_path, job):
             assert strays(folder / "a-0") == []
         if is_full:
             assert not list(folder.glob("*.tmp"))
-        if is_full and job is all_at_the_end and not is_about_checkpoint(end):
+        if is_full and job is not one_after_the_other and not is_about_checkpoint(end):
             assert content(folder / "a-0") == content(start / "a-0")
         check_second_run(folder, job, truth)
 
@@ -196,11 +197,11 @@ def test_whatever_the_disk_forgets(start, truth, tmp_path, job):
         truth.check(kseg.open_log(folder / "a-0"))
         check_second_run(folder, job, truth)
 
-    every = 5 if job is all_at_the_end else 2
+    every = 5 if job is by_files else 2
     assert each_crash(start, job, check, folder=tmp_path, every=every, tries=counts(1)) > 160 // every
 
 
-@pytest.mark.parametrize(("job", "every"), [(in_memory, 1), (all_at_the_end, 4)])
+@pytest.mark.parametrize(("job", "every"), [(in_memory, 1), (one_after_the_other, 3)])
 def test_kafka_loads_whatever_the_disk_forgets(start, truth, oracle, tmp_path, job, every):
     def check(folder, end):
         truth.check_loaded(folder, oracle, folder / "loaded")
@@ -220,7 +221,7 @@ def is_about_checkpoint(end):
 
 def test_both_ways_of_replacing_groups_leave_the_same_files(start, tmp_path):
     left = []
-    for job in (in_memory, all_at_the_end):
+    for job in (in_memory, one_after_the_other):
         folder = shutil.copytree(start, tmp_path / job.__name__)
         job(folder, lambda _: None)
         left.append(content(folder))
@@ -244,25 +245,33 @@ def growing(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("strategy", ["memory", "spill"])
-def test_a_full_disk_left_some_groups_replaced_and_no_clean_shutdown(growing, tmp_path, monkeypatch, strategy):
-    """However much room there is: all of a round is done, or nothing of it is seen."""
+@pytest.fixture
+def ways(monkeypatch):
+    """Which ways of replacing groups were taken: whether each was replaced at once."""
+    taken = []
+
+    class NotedPlacing(placing.Placing):
+        def __init__(self, *args, at_once, **kwargs):
+            taken.append(at_once)
+            super().__init__(*args, at_once=at_once, **kwargs)
+
+    monkeypatch.setattr(placing, "Placing", NotedPlacing)
     monkeypatch.setattr(placing, "BLOCK_BYTES", 256)  # a disk without blocks, and some room for checkpoints
-    ways = []
-    take_disk = Means.take_disk
+    return taken
 
-    def noted_take_disk(means, needed, free):
-        ways.append(needed <= free())
-        return take_disk(means, needed, free)
 
-    monkeypatch.setattr(Means, "take_disk", noted_take_disk)
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("strategy", ["memory", "spill"])
+def test_a_full_disk_left_some_groups_replaced_and_no_clean_shutdown(growing, tmp_path, ways, strategy, is_told):
+    """However much room there is, told by the disk or not: all of a round is done, or nothing of it is seen."""
     whole = shutil.copytree(growing, tmp_path / "whole")
     run_round(whole, lambda _: None, strategy)
-    seen = []
-    for room in range(0, 8000, 8000 // counts(25)):
+    seen = set()
+    for room in range(0, 12000, 12000 // counts(30)):
         folder = shutil.copytree(growing, tmp_path / str(room))
         ways.clear()
-        with SmallDisk(folder, room).mounted():
+        disk = SmallDisk(folder, room)
+        with disk.mounted() if is_told else in_front_of_durable(disk.perform):
             (done,) = compact(folder / "a-0", config=config(strategy), now_ms=NOW, workers=1).partitions
         found = content(folder)
         if done.error is None:
@@ -271,18 +280,39 @@ def test_a_full_disk_left_some_groups_replaced_and_no_clean_shutdown(growing, tm
             assert "no space left" in done.error
             assert "compacted before" not in done.error
             assert found == content(growing), room
-        seen.append((done.error is None, *ways))
+        seen.update((done.error is None, way) for way in ways)
         shutil.rmtree(folder)
-    assert {(False, False), (True, True)} <= set(seen)
-    assert (False, True) not in seen
+    assert seen == {(False, False), (True, False)} | ({(True, True)} if is_told else set())
+
+
+@LIMITS
+@pytest.mark.parametrize("kind", [".log", ".timeindex"])
+def test_a_limit_that_the_disk_did_not_tell_of_left_some_groups_replaced(growing, limit, kind):
+    """Each group was replaced as soon as it was written, and a quota stopped the last one."""
+    before = content(growing)
+    last = kseg.open_log(growing / "a-0").segments[-2].base_offset
+    with refused_writes(limit, f"{last:020d}{kind}.cleaned"):
+        (done,) = compact(growing / "a-0", config=small_groups(), now_ms=NOW, workers=1).partitions
+    assert done.error is not None
+    assert (done.segments_before, done.bytes_before) == (0, 0)
+    assert content(growing) == before
+    (done,) = compact(growing / "a-0", config=small_groups(), now_ms=NOW, workers=1).partitions
+    assert (done.error, done.segments_after) == (None, 4)
+
+
+def small_groups():
+    """Each segment is a group."""
+    return dataclasses.replace(config("memory"), segment_bytes=100)
 
 
 def test_what_was_replaced_before_others_filled_the_disk_was_not_told(start, truth, tmp_path):
     folder = shutil.copytree(start, tmp_path / "data")
     full = FaultyDisk()
-    run_with(full, in_memory, shutil.copytree(start, tmp_path / "whole"))
+    run_with(full, one_after_the_other, shutil.copytree(start, tmp_path / "whole"))
     groups = [number for number, (name, path) in enumerate(full.seen) if name == "create" and ".log.cleaned" in path]
-    with in_front_of_durable(FaultyDisk(groups[1], "full").perform):
+    free = 3 * placing.BLOCK_BYTES // 2  # for one group
+    with pytest.MonkeyPatch.context() as patch, in_front_of_durable(FaultyDisk(groups[1], "full").perform):
+        patch.setattr(durable, "free_bytes", lambda _: free)
         report = compact(folder / "a-0", config=config("memory"), now_ms=NOW, workers=1)
     (done,) = report.partitions
     assert f"; 1 of {len(groups)} groups were compacted before, and stay so" in done.error
