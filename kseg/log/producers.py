@@ -172,6 +172,11 @@ class ProducerState:
         late = [done[native.DONE_FIRST, done[native.DONE_LAST] >= offset].tolist() for done in self._completed]
         return [first for firsts in late for first in firsts]
 
+    def began_below(self, offset: int) -> bool:
+        """Whether a transaction that is open, or that rows added here have completed, began below an offset."""
+        firsts = [self._open_first[:1], *(done[native.DONE_FIRST] for done in self._completed)]
+        return bool((np.concatenate(firsts) < offset).any())
+
     def forget_completed(self, high_watermark: int) -> None:
         """Drop completed transactions whose marker is below the high watermark: it only grows."""
         kept = [completed[:, completed[native.DONE_LAST] >= high_watermark] for completed in self._completed]

@@ -22,8 +22,9 @@ from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
+from kseg.log.recovered import Recovery
 from kseg.log.segment import Segment
-from kseg.log.visibility import is_recovered, replay_producers
+from kseg.log.visibility import replay_producers
 from kseg.log.walk import ReadOptions
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
@@ -173,7 +174,7 @@ def _load_producers(
         segments,
         snapshots,
         log_start=start,
-        is_recovered=lambda segment: is_recovered(segment, segments, point, was_clean=was_clean),
+        is_recovered=Recovery(segments, point, was_clean).covers,
         snapshot_limit=end,
     )
     state.take_aborted()

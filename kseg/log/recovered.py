@@ -1,0 +1,59 @@
+"""The segments that a broker recovers when it starts: what it takes there from the batches, and not from other files.
+
+Before LogLoader.recoverSegment reads a segment, it deletes the producer snapshots above the segment's base offset. So
+what only they knew, of batches that are deleted or below the log start, is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kseg.log.producers import ProducerState
+from kseg.log.segment import Segment
+from kseg.log.visibility import replay_producers
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What decides which of a log's segments a broker recovers that starts here."""
+
+    segments: Sequence[Segment]
+    recovery_point: int
+    was_clean: bool
+
+    def covers(self, segment: Segment) -> bool:
+        """Whether a segment is recovered: its indexes are bad, or it was not flushed before a crash."""
+        if segment.tier == "remote":
+            return False
+        if segment.needs_rebuild or self.was_clean:
+            return segment.needs_rebuild
+        flushed = next((s.base_offset for s in reversed(self.segments) if s.base_offset <= self.recovery_point), -1)
+        return segment.base_offset >= flushed
+
+    def first_offset(self) -> int | None:
+        """The base offset of the first segment that is recovered, None where none is."""
+        return next((segment.base_offset for segment in self.segments if self.covers(segment)), None)
+
+    def load_producers(
+        self, snapshots: Sequence[int], *, log_start: int, limit: int, only_open: bool = False
+    ) -> ProducerState:
+        """Producer state at the log's end, as a broker has it that starts; see `replay_producers`.
+
+        Args:
+            limit: Use no snapshot above this.
+            only_open: What matters is where transactions begin. Then less is read: snapshots of a recovered segment
+                are believed unless they tell of a transaction that began below the log start.
+        """
+        state = self._replay(snapshots, log_start, limit)
+        if only_open and not state.began_below(log_start):
+            return state
+        first = self.first_offset()
+        if first is None or not any(max(first, log_start) < offset <= limit for offset in snapshots):
+            return state
+        return self._replay(snapshots, log_start, first)
+
+    def _replay(self, snapshots: Sequence[int], log_start: int, limit: int) -> ProducerState:
+        return replay_producers(
+            self.segments, snapshots, log_start=log_start, is_recovered=self.covers, snapshot_limit=limit
+        )
