@@ -26,8 +26,11 @@ class Recovery:
         """Whether a segment is recovered: its indexes are bad, or it was not flushed before a crash."""
         if segment.tier == "remote":
             return False
-        if segment.needs_rebuild or self.was_clean:
-            return segment.needs_rebuild
+        return self._is_unflushed(segment) or segment.needs_rebuild
+
+    def _is_unflushed(self, segment: Segment) -> bool:
+        if self.was_clean:
+            return False
         flushed = next((s.base_offset for s in reversed(self.segments) if s.base_offset <= self.recovery_point), -1)
         return segment.base_offset >= flushed
 
@@ -45,15 +48,21 @@ class Recovery:
             only_open: What matters is where transactions begin. Then less is read: snapshots of a recovered segment
                 are believed unless they tell of a transaction that began below the log start.
         """
-        state = self._replay(snapshots, log_start, limit)
+        state = self.replay(snapshots, log_start, limit)
         if only_open and not state.began_below(log_start):
             return state
         first = self.first_offset()
         if first is None or not any(max(first, log_start) < offset <= limit for offset in snapshots):
             return state
-        return self._replay(snapshots, log_start, first)
+        return self.replay(snapshots, log_start, first)
 
-    def _replay(self, snapshots: Sequence[int], log_start: int, limit: int) -> ProducerState:
+    def doubtful_snapshots(self, snapshots: Sequence[int], state: ProducerState, log_start: int) -> list[int]:
+        """Snapshots that a broker deletes, where they may be why `state` knows what no batch of the log tells."""
+        first = self.first_offset() if state.knows_below(log_start) else None
+        return [] if first is None else [offset for offset in snapshots if offset > max(first, log_start)]
+
+    def replay(self, snapshots: Sequence[int], log_start: int, limit: int, *, upto: int | None = None) -> ProducerState:
+        """Producer state by the newest of these snapshots up to `limit`, and the batches behind it."""
         return replay_producers(
-            self.segments, snapshots, log_start=log_start, is_recovered=self.covers, snapshot_limit=limit
+            self.segments, snapshots, log_start=log_start, is_recovered=self.covers, snapshot_limit=limit, upto=upto
         )

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import kseg
-from tests.log.test_log_start import told
+from kseg.index.producer import parse_snapshot
+from tests.log.test_log_start import CONFIG, told
 from tests.scale import counts
 
 NOW_MS = 1_700_000_600_000
@@ -114,3 +115,40 @@ def test_a_producer_that_was_silent_for_long_is_forgotten_by_a_brokers_clock(ora
     kafkas = shutil.copytree(directory, tmp_path / "later" / "t-0")
     assert oracle.load(kafkas, logStart=10, recoveryPoint=0, clean=False, now=later)["producers"] == []
     assert told(log.producers()) == loaded(oracle, directory, tmp_path, logStart=10, clean=False)["producers"]
+
+
+def snapshots_of(directory):
+    """Producers by the offset of each snapshot."""
+    return {int(path.stem): told(parse_snapshot(path.read_bytes())) for path in directory.glob("*.snapshot")}
+
+
+def test_appending_after_a_crash_made_a_transaction_from_below_the_log_start_undecided_for_good(oracle, tmp_path):
+    """The snapshots were kept, and the recovery point moved behind them: no broker looked at the batches again."""
+    directory = undecided(tmp_path, 0)
+    kafkas = shutil.copytree(directory, tmp_path / "kafkas" / "t-0")
+    expected = oracle.load(kafkas, logStart=10, recoveryPoint=0, clean=False, now=NOW_MS)
+    assert expected["lastStable"] == 30
+    with kseg.append_to(directory, clock=clock) as writer:
+        # written anew, for brokers copy it to a tier with its segment
+        assert snapshots_of(directory)[20] == snapshots_of(kafkas)[20]
+        writer.append(values(1))
+    for clean in (False, True):
+        copy = shutil.copytree(directory, tmp_path / str(clean) / "t-0")
+        after = oracle.load(copy, logStart=10, recoveryPoint=31, clean=clean, now=NOW_MS)
+        assert (after["lastStable"], after["producers"]) == (31, expected["producers"])
+
+
+@pytest.mark.parametrize("first", range(100, 100 + counts(30), SEEDS_PER_TEST))
+def test_appending_after_a_crash_kept_producers_that_a_broker_forgets(oracle, tmp_path, first):
+    for seed in range(first, first + SEEDS_PER_TEST):
+        home = tmp_path / str(seed)
+        directory, options = generated(oracle, home, seed)
+        expected = loaded(oracle, directory, home, **options)
+        with kseg.append_to(directory, config=CONFIG, clock=clock) as writer:
+            assert writer.next_offset == expected["logEnd"], seed
+            writer.append(values(1))
+        assert snapshots_of(directory)[expected["logEnd"] + 1] == expected["producers"], f"seed {seed}, {options}"
+        options["recoveryPoint"] = expected["logEnd"] + 1
+        again = oracle.load(directory, **options, now=NOW_MS)
+        decided = expected["lastStable"] == expected["logEnd"]
+        assert again["lastStable"] == expected["lastStable"] + decided, f"seed {seed}, {options}"
