@@ -19,7 +19,6 @@ from kseg.index.txn import AbortedTxn
 from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
-from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import has_segments, is_bare, live_files, snapshot_offsets
 from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir
@@ -225,7 +224,7 @@ class Log:
         """Leader epochs and where they begin, as a broker knows them that starts here.
 
         None of them begins before the log start, or has no offset below the log end. They come from the batches where
-        the checkpoint is missing or broken.
+        the checkpoint is missing or broken; those of segments that a broker recovers are added.
         """
         start = self.checkpoints.get(CheckpointKind.LOG_START, self._tp) or 0
         return list(self._heard_epochs().truncate_from_end(self.end_offset).truncate_from_start(start).entries)
@@ -238,10 +237,10 @@ class Log:
 
     def _heard_epochs(self) -> LeaderEpochs:
         try:
-            epochs = read_leader_epochs(self.store, self.directory)
+            stored = read_leader_epochs(self.store, self.directory)
         except IndexFileError:
-            epochs = None
-        return self.relisting(lambda: epochs_of_batches(self.segments)) if epochs is None else epochs
+            stored = None
+        return self.relisting(lambda: self._recovery.hear_epochs(stored))
 
     def aborted_transactions(self, start: int, end: int, *, rebuilt_from: int | None = None) -> list[AbortedTxn]:
         """Aborted transactions that touch `[start, end)`, by marker.

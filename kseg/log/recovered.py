@@ -1,7 +1,8 @@
 """The segments that a broker recovers when it starts: what it takes there from the batches, and not from other files.
 
 Before LogLoader.recoverSegment reads a segment, it deletes the producer snapshots above the segment's base offset. So
-what only they knew, of batches that are deleted or below the log start, is forgotten.
+what only they knew, of batches that are deleted or below the log start, is forgotten. Leader epochs of the segment's
+batches go on top of those that the checkpoint has.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kseg.index.epoch import LeaderEpochs
+from kseg.log.epochs import epochs_of_batches
+from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
 from kseg.log.visibility import replay_producers
@@ -37,6 +41,22 @@ class Recovery:
     def first_offset(self) -> int | None:
         """The base offset of the first segment that is recovered, None where none is."""
         return next((segment.base_offset for segment in self.segments if self.covers(segment)), None)
+
+    def hear_epochs(self, stored: LeaderEpochs | None, *, with_last: bool = True) -> LeaderEpochs:
+        """The leader epochs that a broker knows when it has started; all from the batches where none are stored.
+
+        A segment that is recovered for its transaction index alone is left out: to know that takes a read of each.
+
+        Args:
+            with_last: Look at the last segment too.
+        """
+        segments = self.segments if with_last else self.segments[:-1]
+        if stored is None:
+            return epochs_of_batches(segments)
+        local = [segment for segment in segments if segment.tier != "remote"]
+        # LogLoader recovers those without an index when it lists the files, before it comes to the others
+        reindexed = [segment for segment in local if FileKind.OFFSET_INDEX not in segment.files]
+        return epochs_of_batches([*reindexed, *(segment for segment in local if self._is_unflushed(segment))], stored)
 
     def load_producers(
         self, snapshots: Sequence[int], *, log_start: int, limit: int, only_open: bool = False

@@ -18,7 +18,6 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import CheckpointKind, read_checkpoints, read_leader_epochs, write_leader_epochs
 from kseg.log.config import LogConfig
-from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
@@ -99,7 +98,7 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     last = segments[-1]
     producers = replay_producers(segments, snapshots, upto=last.base_offset)
     producers.take_aborted()
-    epochs = epochs_of_batches(segments[:-1]) if stored is None else stored
+    epochs = recovery.hear_epochs(stored, with_last=False)
     tail = scan_tail(last, config.index_interval_bytes, producers, epochs)
     aborted = producers.take_aborted()
     start = max(log_start, segments[0].base_offset)

@@ -152,3 +152,39 @@ def test_appending_after_a_crash_kept_producers_that_a_broker_forgets(oracle, tm
         again = oracle.load(directory, **options, now=NOW_MS)
         decided = expected["lastStable"] == expected["logEnd"]
         assert again["lastStable"] == expected["lastStable"] + decided, f"seed {seed}, {options}"
+
+
+def test_a_leader_epoch_that_only_the_batches_tell_was_not_heard_and_fell(oracle, tmp_path):
+    """With an older checkpoint, as of a backup or a lost rename, the next batch got an epoch below the last."""
+    directory = tmp_path / "data" / "t-0"
+    with kseg.create_log(directory, clock=clock) as writer:
+        writer.append(values(5), leader_epoch=1)
+        writer.append(values(5), leader_epoch=5)
+        writer.roll()
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    log = kseg.open_log(directory)
+    expected = loaded(oracle, directory, tmp_path, clean=False)["epochs"]
+    assert [list(entry) for entry in log.leader_epochs()] == expected == [[1, 0], [5, 5]]
+    assert log.latest_epoch == 5
+    with kseg.append_to(directory, clock=clock) as writer:
+        with pytest.raises(kseg.OptionError, match="below the log's last one, 5"):
+            writer.append(values(1), leader_epoch=4)
+        writer.append(values(5))
+    assert [batch.leader_epoch for batch in kseg.open_log(directory).batches()] == [1, 5, 5]
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n5 5\n"
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    (directory.parent / MARKER).write_bytes(b"")
+    assert kseg.open_log(directory).latest_epoch == 1  # a broker believes it then
+    (directory / f"{0:020d}.index").unlink()
+    assert kseg.open_log(directory).latest_epoch == 5
+
+
+@pytest.mark.parametrize("first", range(200, 200 + counts(20), SEEDS_PER_TEST))
+def test_leader_epochs_of_recovered_segments_were_not_heard(oracle, tmp_path, first):
+    for seed in range(first, first + SEEDS_PER_TEST):
+        home = tmp_path / str(seed)
+        directory, options = generated(oracle, home, seed)
+        (directory / "leader-epoch-checkpoint").write_text("0\n0\n" if seed % 2 else "0\n1\n0 0\n")
+        expected = loaded(oracle, directory, home, **options)
+        log = kseg.open_log(directory)
+        assert [list(entry) for entry in log.leader_epochs()] == expected["epochs"], f"seed {seed}, {options}"
