@@ -364,8 +364,8 @@ def read_options(
 ) -> ReadOptions:
     """How bytes are read, as a caller in Python says it."""
     limit = MAX_BATCH_BYTES if max_batch_bytes is None else _index("max_batch_bytes", max_batch_bytes)
-    if limit < 1:
-        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
+    if not 1 <= limit < 1 << 63:
+        raise OptionError(f"max_batch_bytes must be from 1 to {(1 << 63) - 1}, got {limit}")
     return ReadOptions(
         max_batch_bytes=limit,
         max_bytes_per_second=max_bytes_per_second,
