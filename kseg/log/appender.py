@@ -164,12 +164,13 @@ class Appender:
 
     def _snapshot(self, now_ms: int) -> None:
         """Write the producers' state; Kafka has no snapshot at the very start of a log."""
-        self._producers.expire(now_ms, self._config.producer_id_expiration_ms)
         self._producers.forget_completed(self._producers.end_offset)
         offset = self._producers.end_offset
         if offset > self._start_offset:
+            lasting = self._producers.copy()  # this writer goes on with all of them: they write through it
+            lasting.expire(now_ms, self._config.producer_id_expiration_ms)
             path = self.directory / segment_file_name(offset, FileKind.SNAPSHOT)
-            durable.publish(path, self._producers.to_snapshot_bytes())
+            durable.publish(path, lasting.to_snapshot_bytes())
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -12,23 +12,22 @@ from typing import Literal, SupportsIndex, TypeVar
 
 from kseg.errors import FormatError, IndexFileError, LogError, OptionError, StorageError
 from kseg.format.arrow import MAX_BATCH_BYTES
-from kseg.format.batch import BatchHeader, header_of
+from kseg.format.batch import BatchHeader
 from kseg.index.epoch import EpochStart, LeaderEpochs
 from kseg.index.producer import ProducerEntry
 from kseg.index.txn import AbortedTxn
 from kseg.log import times
 from kseg.log.checkpoints import CheckpointKind, Checkpoints, read_checkpoints, read_leader_epochs
 from kseg.log.damage import Damage, Records
-from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import has_segments, is_bare, live_files, snapshot_offsets
 from kseg.log.metadata import read_clean_shutdown, read_partition_metadata
 from kseg.log.names import FileKind, parse_partition_dir
 from kseg.log.producers import OpenTransaction, ProducerState
-from kseg.log.scan import open_segments, read_records
+from kseg.log.recovered import Recovery
+from kseg.log.scan import headers_within, open_segments, read_records
 from kseg.log.segment import Segment
-from kseg.log.visibility import aborted_transactions, is_recovered, replay_producers
-from kseg.log.walk import ReadOptions, Walk
-from kseg.native import table as t
+from kseg.log.visibility import aborted_transactions
+from kseg.log.walk import ReadOptions
 from kseg.schema import select_columns, with_corrupt_column
 from kseg.storage import Entry, RateLimiter, Store, open_store
 from kseg.types import TopicPartition
@@ -175,18 +174,20 @@ class Log:
     def _producer_state(self) -> ProducerState:
         return self._state_from(self.end_offset)  # a snapshot beyond it tells of records that a crash has taken
 
-    def _state_from(self, offset: int) -> ProducerState:
+    def _state_from(self, offset: int, *, only_open: bool = True) -> ProducerState:
         """Producer state at the log's end that knows every transaction completed at `offset` or behind it."""
         if self.start_offset == self.end_offset:  # a broker that starts believes no snapshot up to the log start
             return ProducerState(self.end_offset)
-        replay = functools.partial(replay_producers, is_recovered=self._is_recovered, snapshot_limit=offset)
         return self.relisting(
-            lambda: replay(self.segments, snapshot_offsets(self._entries), log_start=self.start_offset)
+            lambda: self._recovery.load_producers(
+                snapshot_offsets(self._entries), log_start=self.start_offset, limit=offset, only_open=only_open
+            )
         )
 
-    def _is_recovered(self, segment: Segment) -> bool:
+    @property
+    def _recovery(self) -> Recovery:
         recovery_point = self.checkpoints.get(CheckpointKind.RECOVERY_POINT, self._tp) or 0
-        return is_recovered(segment, self.segments, recovery_point, was_clean=self.was_clean)
+        return Recovery(self.segments, recovery_point, self.was_clean)
 
     def relisting(self, operation: Callable[[], Result]) -> Result:
         """Run `operation`, and again on a new listing of the directory if a broker took a file away meanwhile."""
@@ -202,10 +203,18 @@ class Log:
     def producers(self, *, snapshot_limit: int | None = None) -> list[ProducerEntry]:
         """The producers that the log knows, by id, at its end.
 
+        None is left out for being silent: a broker forgets those after producer.id.expiration.ms, by its own clock.
+
         Args:
             snapshot_limit: Believe no snapshot above this offset, but the batches.
         """
-        return (self._producer_state if snapshot_limit is None else self._state_from(snapshot_limit)).entries()
+        if snapshot_limit is None:
+            return self._known_producers.entries()
+        return self._state_from(snapshot_limit, only_open=False).entries()
+
+    @functools.cached_property
+    def _known_producers(self) -> ProducerState:
+        return self._state_from(self.end_offset, only_open=False)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions that have no marker yet, by first offset."""
@@ -215,7 +224,7 @@ class Log:
         """Leader epochs and where they begin, as a broker knows them that starts here.
 
         None of them begins before the log start, or has no offset below the log end. They come from the batches where
-        the checkpoint is missing or broken.
+        the checkpoint is missing or broken; those of segments that a broker recovers are added.
         """
         start = self.checkpoints.get(CheckpointKind.LOG_START, self._tp) or 0
         return list(self._heard_epochs().truncate_from_end(self.end_offset).truncate_from_start(start).entries)
@@ -228,10 +237,10 @@ class Log:
 
     def _heard_epochs(self) -> LeaderEpochs:
         try:
-            epochs = read_leader_epochs(self.store, self.directory)
+            stored = read_leader_epochs(self.store, self.directory)
         except IndexFileError:
-            epochs = None
-        return self.relisting(lambda: epochs_of_batches(self.segments)) if epochs is None else epochs
+            stored = None
+        return self.relisting(lambda: self._recovery.hear_epochs(stored))
 
     def aborted_transactions(self, start: int, end: int, *, rebuilt_from: int | None = None) -> list[AbortedTxn]:
         """Aborted transactions that touch `[start, end)`, by marker.
@@ -271,7 +280,7 @@ class Log:
             position = segment.find_position(file, first) if first > segment.base_offset else 0
             walker = segment.walk(file, start=position)
             try:
-                yield from _headers(walker, first, limit, to_end=segment.tail_problem is not None)
+                yield from headers_within(walker, first, limit, to_end=segment.tail_problem is not None)
             except FormatError as error:
                 raise error.with_context(path=segment.path) from None
             if not segment.is_last:
@@ -336,21 +345,6 @@ class Log:
         )
 
 
-def _headers(walker: Walk, start: int, end: int, *, to_end: bool) -> Iterator[BatchHeader]:
-    """Headers of the batches that touch `[start, end)`; `to_end` walks on behind them, to what is wrong there."""
-    for chunk in walker:
-        for row in range(chunk.rows):
-            if int(chunk.table[t.LAST_OFFSET, row]) < start:
-                continue
-            if int(chunk.table[t.BASE_OFFSET, row]) >= end:
-                walker.stop()
-                return
-            yield header_of(chunk.table, row)
-            if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1 and not to_end:
-                walker.stop()
-                return
-
-
 def _index(name: str, value: SupportsIndex) -> int:
     """A whole number, whatever integer type it comes in."""
     try:
@@ -370,8 +364,8 @@ def read_options(
 ) -> ReadOptions:
     """How bytes are read, as a caller in Python says it."""
     limit = MAX_BATCH_BYTES if max_batch_bytes is None else _index("max_batch_bytes", max_batch_bytes)
-    if limit < 1:
-        raise OptionError(f"max_batch_bytes must be positive, got {limit}")
+    if not 1 <= limit < 1 << 63:
+        raise OptionError(f"max_batch_bytes must be from 1 to {(1 << 63) - 1}, got {limit}")
     return ReadOptions(
         max_batch_bytes=limit,
         max_bytes_per_second=max_bytes_per_second,

@@ -172,6 +172,18 @@ class ProducerState:
         late = [done[native.DONE_FIRST, done[native.DONE_LAST] >= offset].tolist() for done in self._completed]
         return [first for firsts in late for first in firsts]
 
+    def began_below(self, offset: int) -> bool:
+        """Whether a transaction that is open, or that rows added here have completed, began below an offset."""
+        firsts = [self._open_first[:1], *(done[native.DONE_FIRST] for done in self._completed)]
+        return bool((np.concatenate(firsts) < offset).any())
+
+    def knows_below(self, offset: int) -> bool:
+        """Whether something of it may be from batches below an offset."""
+        producers = self._producers
+        first = producers[native.TXN_FIRST_OFFSET]
+        below = (producers[native.NEWEST_OFFSET] < offset) | ((first >= 0) & (first < offset))
+        return offset > 0 and bool((below | (producers[native.MARKER_EPOCH] >= 0)).any())
+
     def forget_completed(self, high_watermark: int) -> None:
         """Drop completed transactions whose marker is below the high watermark: it only grows."""
         kept = [completed[:, completed[native.DONE_LAST] >= high_watermark] for completed in self._completed]

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from kseg.errors import DataLossError, FormatError, StorageError
 from kseg.format.arrow import ARENA_BYTES, RecordDecoder
+from kseg.format.batch import BatchHeader, header_of
 from kseg.log.damage import Damage, log_damages, record_fields, to_rows
 from kseg.log.names import FileKind
 from kseg.log.segment import Segment
 from kseg.log.sound_read import Item, read_sound
 from kseg.log.visibility import NONE_ABORTED, AbortedRanges, visible_rows
 from kseg.log.walk import CHUNK_BYTES, BatchWalker, Walk
+from kseg.native import table as t
 from kseg.schema import CORRUPT_COLUMN
 from kseg.storage import RandomFile
 
@@ -202,3 +204,18 @@ def read_batches(
             walker.go_to(span.position)
     for chunk, rows, hidden in visible_rows(walker, aborted, base_offset, start, end, last):
         yield from decoder.decode(chunk.data, chunk.file_position, chunk.table, rows, hidden, start, end)
+
+
+def headers_within(walker: Walk, start: int, end: int, *, to_end: bool) -> Iterator[BatchHeader]:
+    """Headers of the batches that touch `[start, end)`; `to_end` walks on behind them, to what is wrong there."""
+    for chunk in walker:
+        for row in range(chunk.rows):
+            if int(chunk.table[t.LAST_OFFSET, row]) < start:
+                continue
+            if int(chunk.table[t.BASE_OFFSET, row]) >= end:
+                walker.stop()
+                return
+            yield header_of(chunk.table, row)
+            if int(chunk.table[t.LAST_OFFSET, row]) >= end - 1 and not to_end:
+                walker.stop()
+                return

@@ -131,14 +131,6 @@ def _replay_start(segments: Sequence[Segment], log_start: int, is_recovered: Cal
     return holder.base_offset if holder and is_inside and is_recovered and is_recovered(holder) else log_start
 
 
-def is_recovered(segment: Segment, segments: Sequence[Segment], recovery_point: int, *, was_clean: bool) -> bool:
-    """Whether a broker that starts recovers a segment: its indexes are bad, or it was not flushed before a crash."""
-    if segment.tier == "remote":
-        return False
-    is_flushed = any(segment.base_offset < other.base_offset <= recovery_point for other in segments)
-    return segment.needs_rebuild or not (was_clean or is_flushed)
-
-
 def _from_newest_snapshot(
     segments: Sequence[Segment], snapshots: Sequence[int], log_start: int, limit: int | None
 ) -> ProducerState | None:

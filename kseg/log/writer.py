@@ -273,6 +273,7 @@ def create_log(
         refuse_content(directory)
         session.check_checkpoints()
         session.begin_changes()
+        session.drop_checkpoints()  # before there is a log: a broker that saw their log start would delete it
         make_partition_dir(directory, tp.topic, topic_id)
         active = ActiveSegment.create(directory, start_offset, config, now_ms=now_ms)
         undo.pop_all()

@@ -18,12 +18,12 @@ from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.checkpoints import CheckpointKind, read_checkpoints, read_leader_epochs, write_leader_epochs
 from kseg.log.config import LogConfig
-from kseg.log.epochs import epochs_of_batches
 from kseg.log.files import live_files, snapshot_offsets, stray_snapshots
 from kseg.log.names import FileKind, FileState, parse_segment_file, segment_file_name
 from kseg.log.producers import ProducerState
+from kseg.log.recovered import Recovery
 from kseg.log.segment import Segment
-from kseg.log.visibility import is_recovered, replay_producers
+from kseg.log.visibility import replay_producers
 from kseg.log.walk import ReadOptions
 from kseg.log.writer_segment import ActiveSegment
 from kseg.log.writer_session import WriteSession
@@ -48,12 +48,16 @@ class FoundLog:
     epochs: LeaderEpochs
     stored_epochs: LeaderEpochs | None
     snapshots: list[int]
+    recovery: Recovery
+    doubtful: list[int]
 
     @classmethod
     def new(cls, start_offset: int) -> Self:
         """A log without anything in it."""
         state = ProducerState(start_offset)
-        return cls(start_offset, start_offset, [], None, TxnIndex.of(()), state, LeaderEpochs(), None, [])
+        recovery = Recovery((), 0, was_clean=True)
+        none, no_epochs = TxnIndex.of(()), LeaderEpochs()
+        return cls(start_offset, start_offset, [], None, none, state, no_epochs, None, [], recovery, [])
 
     @property
     def latest_epoch(self) -> int:
@@ -90,10 +94,11 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
     if not segments:
         return replace(FoundLog.new(log_start), stored_epochs=stored, snapshots=snapshots)
     _check_unflushed(segments, session)
+    recovery = Recovery(segments, session.recovery_point() or 0, session.was_clean)
     last = segments[-1]
     producers = replay_producers(segments, snapshots, upto=last.base_offset)
     producers.take_aborted()
-    epochs = epochs_of_batches(segments[:-1]) if stored is None else stored
+    epochs = recovery.hear_epochs(stored, with_last=False)
     tail = scan_tail(last, config.index_interval_bytes, producers, epochs)
     aborted = producers.take_aborted()
     start = max(log_start, segments[0].base_offset)
@@ -102,15 +107,19 @@ def inspect(directory: Path, config: LogConfig, session: WriteSession) -> FoundL
         producers = ProducerState(end)
     elif start > segments[0].base_offset or any(last.base_offset < offset <= end for offset in snapshots):
         # a snapshot knows producers whose batches are deleted; a broker that starts forgets those below the log start
-        producers = _load_producers(segments, snapshots, start, end, session)
+        producers = recovery.replay(snapshots, start, end)
+        producers.take_aborted()
+    doubtful = recovery.doubtful_snapshots(snapshots, producers, start)
+    if doubtful:
+        producers = recovery.replay([offset for offset in snapshots if offset not in doubtful], start, end)
+        producers.take_aborted()
     epochs = tail.epochs.truncate_from_end(end)
-    return FoundLog(start, end, segments, tail, aborted, producers, epochs, stored, snapshots)
+    return FoundLog(start, end, segments, tail, aborted, producers, epochs, stored, snapshots, recovery, doubtful)
 
 
 def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: int) -> ActiveSegment:
     """Make the log that was found ready for appending."""
-    for offset in stray_snapshots(found.snapshots, found.bases, found.next_offset):
-        durable.unlink(directory / segment_file_name(offset, FileKind.SNAPSHOT))
+    _sort_out_snapshots(found, directory)
     if found.tail is None:
         active = ActiveSegment.create(directory, found.next_offset, config, now_ms=now_ms)
     else:
@@ -121,6 +130,19 @@ def take_over(found: FoundLog, directory: Path, config: LogConfig, *, now_ms: in
     if found.epochs != (found.stored_epochs or LeaderEpochs()):
         write_leader_epochs(str(directory), found.epochs)
     return active
+
+
+def _sort_out_snapshots(found: FoundLog, directory: Path) -> None:
+    """Delete the snapshots that a broker deletes, and write those of recovered segments anew, as a broker does."""
+    strays = {*stray_snapshots(found.snapshots, found.bases, found.next_offset)}
+    strays |= {offset for offset in found.doubtful if offset not in found.bases}
+    for offset in sorted(strays):
+        durable.unlink(directory / segment_file_name(offset, FileKind.SNAPSHOT))
+    sound = [offset for offset in found.snapshots if offset not in found.doubtful]
+    for offset in sorted({*found.doubtful} - strays):
+        state = found.recovery.replay(sound, found.start_offset, offset, upto=offset)
+        durable.publish(directory / segment_file_name(offset, FileKind.SNAPSHOT), state.to_snapshot_bytes())
+        sound.insert(0, offset)  # the next one begins with it
 
 
 def _refuse_swaps(entries: list[Entry], directory: Path) -> None:
@@ -163,18 +185,3 @@ def _stored_epochs(directory: Path) -> LeaderEpochs | None:
     except IndexFileError as error:
         logger.warning("%s; it is rebuilt from the batches", error)
         return None
-
-
-def _load_producers(
-    segments: list[Segment], snapshots: list[int], start: int, end: int, session: WriteSession
-) -> ProducerState:
-    point, was_clean = session.recovery_point() or 0, session.was_clean
-    state = replay_producers(
-        segments,
-        snapshots,
-        log_start=start,
-        is_recovered=lambda segment: is_recovered(segment, segments, point, was_clean=was_clean),
-        snapshot_limit=end,
-    )
-    state.take_aborted()
-    return state

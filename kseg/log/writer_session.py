@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from kseg.errors import KsegError, LockedError, LogError, StorageError
+from kseg.errors import IndexFileError, KsegError, LockedError, LogError, StorageError
 from kseg.log.checkpoints import CheckpointKind, read_checkpoint, update_checkpoint
 from kseg.log.lock import DirLock, is_free
 from kseg.log.metadata import read_clean_shutdown, remove_clean_shutdown, restore_clean_shutdown
@@ -151,6 +151,20 @@ class WriteSession:
         """Find out now, and not when all is written, that a checkpoint file cannot be updated."""
         for kind in _MOVED_ALONG:
             read_checkpoint(LocalStore(), self._log_dir, kind)
+
+    def drop_checkpoints(self) -> None:
+        """Take the partition out of the checkpoint files: what they say of a former one is not so of a new log.
+
+        A file that is malformed stays as it is: it counts as empty for whoever reads it.
+        """
+        with _guard:
+            for kind in CheckpointKind:
+                try:
+                    offsets = read_checkpoint(LocalStore(), self._log_dir, kind)
+                except IndexFileError:
+                    continue
+                if offsets and self.tp in offsets:
+                    update_checkpoint(self._log_dir, kind, {self.tp: None})
 
     def move_checkpoints(self, end_offset: int) -> None:
         """Say in the checkpoint files that are there that the log is flushed and replicated up to `end_offset`."""

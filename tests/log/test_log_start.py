@@ -105,7 +105,8 @@ def test_producers_below_the_log_start_are_those_of_a_broker_that_starts(oracle,
 
 @pytest.mark.parametrize("stored", [[(0, 0)], [(0, 0), (3, 40)], [(1, 50)], [(0, 0), (2, 50), (7, 80)], [(5, 90)], []])
 @pytest.mark.parametrize("log_start", [0, 50, 60])
-def test_leader_epochs_are_those_of_a_broker_that_has_loaded_the_log(oracle, tmp_path, stored, log_start):
+@pytest.mark.parametrize("clean", [True, False])
+def test_leader_epochs_are_those_of_a_broker_that_has_loaded_the_log(oracle, tmp_path, stored, log_start, clean):
     """The checkpoint was given as it is: epochs from before the log start, and one of a leader that wrote nothing."""
     path = tmp_path / "log" / "t-0"
     with kseg.create_log(path, clock=lambda: NOW_MS / 1000) as writer:
@@ -114,7 +115,9 @@ def test_leader_epochs_are_those_of_a_broker_that_has_loaded_the_log(oracle, tmp
     lines = [f"{epoch} {start}\n" for epoch, start in stored]
     (path / "leader-epoch-checkpoint").write_text(f"0\n{len(lines)}\n" + "".join(lines))
     (path.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start}\n")
+    if clean:
+        (path.parent / ".kafka_cleanshutdown").write_bytes(b"")
     log = kseg.open_log(path)
-    loaded = oracle.load(shutil.copytree(path, tmp_path / "kafkas" / "t-0"), logStart=log_start, clean=True)
+    loaded = oracle.load(shutil.copytree(path, tmp_path / "kafkas" / "t-0"), logStart=log_start, clean=clean)
     assert [list(entry) for entry in log.leader_epochs()] == loaded["epochs"]
-    assert log.latest_epoch == max((epoch for epoch, _ in stored), default=-1)
+    assert log.latest_epoch == max((epoch for epoch, _ in stored), default=-1 if clean else 0)

@@ -196,6 +196,7 @@ def test_what_is_undecided_from_before_the_log_start_begins_with_the_batch_there
         directory = place / "ours" / source.name
         shutil.copytree(source, directory)
         (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nrandom 0 {start}\n")
+        (directory.parent / ".kafka_cleanshutdown").write_bytes(b"")
         shutil.copytree(source, place / "kafkas" / source.name)
         loaded = oracle.load(place / "kafkas" / source.name, logStart=start, clean=True)
         log = kseg.open_log(directory)

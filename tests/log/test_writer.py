@@ -308,3 +308,16 @@ def test_what_was_appended_before_bad_input_stays(tmp_path):
         writer.append(numbered(1))
     with pytest.raises(LogError, match="closed"):
         writer.flush()
+
+
+def test_sequences_began_anew_behind_a_roll_where_records_are_old(tmp_path):
+    """The snapshot leaves out producers that are silent for long by their timestamps; the writer forgot them too."""
+    old = pa.table({"value": [b"a", b"b"], "timestamp": [1_000_000, 1_000_000]})
+    with kseg.create_log(tmp_path / "a-0", clock=clock) as writer:
+        writer.append(old, producer_id=7)
+        writer.roll()
+        writer.append(old, producer_id=7)
+    assert [batch.base_sequence for batch in kseg.open_log(tmp_path / "a-0").batches()] == [0, 2]
+    with kseg.append_to(tmp_path / "a-0", clock=clock) as writer:
+        writer.append(old, producer_id=7)
+    assert [batch.base_sequence for batch in kseg.open_log(tmp_path / "a-0").batches()] == [0, 2, 0]

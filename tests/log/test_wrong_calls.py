@@ -144,3 +144,9 @@ def test_a_directory_is_made_under_the_name_that_a_broker_gives_it(tmp_path, nam
 def test_bytes_are_no_encoded_batches(tmp_path):
     with kseg.create_log(tmp_path / "new-0") as writer, pytest.raises(OptionError, match="EncodedBatches"):
         writer.append_batches(b"abc")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**63, 2**64])
+def test_a_batch_limit_beyond_64_bits_was_an_overflow(golden, limit):
+    with pytest.raises(OptionError, match=f"max_batch_bytes must be from 1 to {2**63 - 1}, got {limit}"):
+        kseg.open_log(golden / "before" / "plain-0", max_batch_bytes=limit)
