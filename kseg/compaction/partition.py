@@ -89,7 +89,7 @@ def plan_round(
         return SkippedRound(reason, cleanable, by_checkpoint=told is None)
     check_overlaps([segment for segment in log.segments if segment.base_offset <= cleanable.first_uncleanable])
     oldest = request.now_ms - config.producer_id_expiration_ms
-    rebuilt_from = None if was_clean or not log.producers() else _rebuilt_from(log)
+    rebuilt_from = None if was_clean or not log.knows_producers else _rebuilt_from(log)
     end = cleanable.first_uncleanable
     # the cleaner asks for none that ended below the log start (UnifiedLog.collectAbortedTransactions)
     aborted = log.aborted_transactions(log.start_offset, end, rebuilt_from=rebuilt_from)

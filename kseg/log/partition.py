@@ -216,6 +216,11 @@ class Log:
     def _known_producers(self) -> ProducerState:
         return self._state_from(self.end_offset, only_open=False)
 
+    @property
+    def knows_producers(self) -> bool:
+        """Whether snapshots, or the batches behind the newest, tell of any producer; takes no look at the others."""
+        return self._producer_state.knows_any
+
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions that have no marker yet, by first offset."""
         return self._producer_state.open_transactions()

@@ -109,6 +109,11 @@ class ProducerState:
             message = f"producer {table[PRODUCER_ID, odd_row]} wrote outside of its open transaction"
             raise LogError(message, offset=int(table[BASE_OFFSET, odd_row]))
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is any producer."""
+        return bool(self._producers.shape[1])
+
     def entries(self) -> list[ProducerEntry]:
         """All producers, by id."""
         return [ProducerEntry(*row) for row in self._producers.T.tolist()]

@@ -69,8 +69,8 @@ class Recovery:
                 are believed unless they tell of a transaction that began below the log start.
         """
         state = self.replay(snapshots, log_start, limit)
-        if only_open and not state.began_below(log_start):
-            return state
+        if not state.knows_any or (only_open and not state.began_below(log_start)):
+            return state  # of a log without producers nothing is read: all that it had are forgotten
         first = self.first_offset()
         if first is None or not any(max(first, log_start) < offset <= limit for offset in snapshots):
             return state

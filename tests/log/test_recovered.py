@@ -11,6 +11,10 @@ import pytest
 
 import kseg
 from kseg.index.producer import parse_snapshot
+from kseg.log.partition import open_log
+from kseg.log.producers import ProducerState
+from kseg.log.recovered import Recovery
+from tests.builders import LogBuilder
 from tests.log.test_log_start import CONFIG, told
 from tests.scale import counts
 
@@ -188,3 +192,24 @@ def test_leader_epochs_of_recovered_segments_were_not_heard(oracle, tmp_path, fi
         expected = loaded(oracle, directory, home, **options)
         log = kseg.open_log(directory)
         assert [list(entry) for entry in log.leader_epochs()] == expected["epochs"], f"seed {seed}, {options}"
+
+
+def test_a_log_without_producers_was_read_once_more_to_find_none(tmp_path, monkeypatch):
+    builder = LogBuilder(tmp_path / "data", "orders")
+    for _ in range(3):
+        builder.segment().record(b"a", b"1").record(b"b", b"2")
+    directory = builder.write()
+    for base in (2, 4):
+        (directory / f"{base:020d}.snapshot").write_bytes(ProducerState(base).to_snapshot_bytes())
+    replays = []
+    replay = Recovery.replay
+
+    def counted(self, *args, **kwargs):
+        replays.append(args)
+        return replay(self, *args, **kwargs)
+
+    monkeypatch.setattr(Recovery, "replay", counted)
+    log = open_log(directory)
+    assert not log.was_clean
+    assert (log.producers(), log.knows_producers, log.last_stable_offset) == ([], False, 6)
+    assert [limit for _, _, limit in replays] == [6, 6]  # none from the first segment on
