@@ -263,6 +263,7 @@ def _low_watermark(consumer: Consumer, partition: TopicPartition) -> int:
 
 def _read_to_end(consumer: Consumer, partition: str) -> list[Row]:
     rows: list[Row] = []
+    deadline = time.monotonic() + CLIENT_SECONDS
     while True:
         message = consumer.poll(CLIENT_SECONDS)
         if message is None:
@@ -274,7 +275,8 @@ def _read_to_end(consumer: Consumer, partition: str) -> list[Row]:
             rows.append(Row(message.offset(), timestamp, kind - 1, message.key(), message.value(), headers))
         elif error.code() == KafkaError._PARTITION_EOF:
             return rows
-        else:
+        elif error.code() != KafkaError.UNKNOWN or time.monotonic() > deadline:
+            # UNKNOWN comes from a broker that has just started and knows its tier not yet: clients ask again
             raise KafkaException(error)
 
 

@@ -54,9 +54,9 @@ def test_a_log_is_the_same_wherever_its_segments_are(tmp_path, layout, transform
 def test_a_thousand_records_fetch_two_chunks_and_the_indexes(tmp_path, compression):
     partition = write_log(tmp_path / "data", segments=3, count=10_000, value=b"v" * 200)
     chunk_size = 512 << 10
-    upload(partition, tmp_path / "tier", chunk_size=chunk_size, transform=Transform(compression))
+    upload(partition, tmp_path / f"tier-{compression}", chunk_size=chunk_size, transform=Transform(compression))
     delete_local(partition, below=20_000)
-    log = kseg.open_log(partition, remote=tmp_path / "tier")
+    log = kseg.open_log(partition, remote=tmp_path / f"tier-{compression}")
     fetched = counted(log)
     assert values(log, 14_000, 15_000) == [b"%d:" % i + b"v" * 200 for i in range(14_000, 15_000)]
     stored = [(position, size) for kind, position, size in fetched if kind == "log"]
