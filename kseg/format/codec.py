@@ -121,9 +121,7 @@ def _unzstd(state: int, target: int, capacity: int, source: int, size: int) -> i
 def _find(module: str, symbol: str) -> Any:
     """A C function out of the shared object behind an extension module, or None where it does not show it."""
     try:
-        importlib.import_module(
-            module.rpartition(".")[0]
-        )  # waits for a thread that is at it, since half a module has no spec
+        importlib.import_module(module.rpartition(".")[0])  # waits for other threads: half a module has no spec
         spec = importlib.util.find_spec(module)  # not imported: zstandard's needs cffi, its C functions do not
         return getattr(ctypes.CDLL(spec.origin), symbol) if spec and spec.origin else None
     except (ImportError, OSError, AttributeError):

@@ -275,8 +275,8 @@ def _read_to_end(consumer: Consumer, partition: str) -> list[Row]:
             rows.append(Row(message.offset(), timestamp, kind - 1, message.key(), message.value(), headers))
         elif error.code() == KafkaError._PARTITION_EOF:
             return rows
-        elif error.code() != KafkaError.UNKNOWN or time.monotonic() > deadline:
-            # UNKNOWN comes from a broker that has just started and knows its tier not yet: clients ask again
+        elif rows or error.code() != KafkaError.UNKNOWN or time.monotonic() > deadline:
+            # a broker that has just started, and knows its tier not yet, says UNKNOWN at first: clients ask again
             raise KafkaException(error)
 
 
