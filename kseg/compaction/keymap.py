@@ -59,8 +59,14 @@ def _lock_count(threads: int) -> int:
 
 
 def new_slots(count: int) -> NDArray[np.int64]:
-    """The table of an empty map."""
-    return plain_pages(_ENTRY_BYTES * count).view(np.int64).reshape(-1, 3)
+    """The table of an empty map.
+
+    It is written to before anybody reads it: a page that is read first is one of zeros that all share, and the first
+    write to it is a second fault, for which the system interrupts every other processor that this process runs on.
+    """
+    table = plain_pages(_ENTRY_BYTES * count).view(np.int64).reshape(-1, 3)
+    table.fill(native.EMPTY)
+    return table
 
 
 def _sorting_room(entries: int) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """Latest offset per key, in one open-addressing table of 128-bit key hashes.
 
-`slots[slot] = (low, high, offset + 1)`; 0 marks an empty slot, so that a new table is nothing but zeros, which cost no
-memory until they are touched. The table is cut into regions by the top bits of the low hash, so that several threads
-can fill it at once, each holding one region; probing stays in its region.
+`slots[slot] = (low, high, offset + 1)`; 0 marks an empty slot, so that a new table is nothing but zeros. The table is
+cut into regions by the top bits of the low hash, so that several threads can fill it at once, each holding one region;
+probing stays in its region.
 """
 
 from __future__ import annotations

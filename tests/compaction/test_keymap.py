@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -61,3 +63,17 @@ def test_offsets_that_threads_mark_are_those_of_the_map(threads):
         list(pool.map(kept.mark, np.array_split(keys.slots, threads)))
     assert (kept.bits == KeptOffsets.of(keys, 300, 5300).bits).all()
     assert int(np.unpackbits(kept.bits).sum()) == 5000
+
+
+def test_pages_of_a_map_were_faulted_in_twice_while_keys_were_put():
+    found = KeyMap(1 << 19, new_hash_key())
+    slots = len(found.slots)
+    found.put(batch(1, ROWS))  # memory for sorting is there from now on
+    batches = [batch(seed, 1 << 40) for seed in range(2, 2 + 2 * BATCHES)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for entries in batches:
+        found.put(entries)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert found.keys > len(batches) * ROWS // 2  # spread over all pages
+    assert len(found.slots) == slots
+    assert faults < found.size // mmap.PAGESIZE // 10
