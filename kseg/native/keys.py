@@ -22,6 +22,7 @@ from kseg.native.records import (
     LEFT_OVER,
     TOTALS,
     legacy_base,
+    prefetch_records,
     read_record,
 )
 from kseg.native.steps import FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows, unpack_rows
@@ -106,6 +107,7 @@ def _fill_v2(
     in_order = True
     p = start
     for _ in range(count):
+        prefetch_records(source, p)
         p, _, delta, key_start, key_length, _, _, _, _ = read_record(source, p, end, totals)
         if p < 0:
             return filled, p, True

@@ -13,7 +13,7 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel
 from kseg.native.legacy import key_and_value, wrapper_base
-from kseg.native.memory import load_i32, load_i64, load_u8, wrap_i64
+from kseg.native.memory import load_i32, load_i64, load_u8, prefetch_byte, wrap_i64
 from kseg.native.table import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -62,6 +62,7 @@ CURSOR: Final = 2
 
 PIECE_FULL: Final = 1  # the columns are full, or their fields have grown to PIECE_BYTES: go on with the cursor
 PIECE_BYTES: Final = 1 << 28
+_AHEAD_BYTES: Final = 1024
 
 DONE: Final = 0
 BAD_COUNT: Final = -1  # negative, or more records than the payload has room for
@@ -97,6 +98,13 @@ def _skip_headers(data: Any, p: int, end: int, count: int, totals: Any) -> int:
         else:
             totals[NULL_HEADER_VALUES] += 1
     return p
+
+
+@inlined
+def prefetch_records(data: Any, p: int) -> None:
+    """Have what lies some records behind `p` brought near: lengths tell where records begin, and are waited for."""
+    prefetch_byte(data, p + _AHEAD_BYTES)
+    prefetch_byte(data, p + _AHEAD_BYTES + 64)
 
 
 @inlined

@@ -12,7 +12,7 @@ import numpy as np
 
 from kseg.native._jit import inlined, kernel, stay_apart
 from kseg.native.legacy import key_and_value
-from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes, prefetch_byte, wrap_i64
+from kseg.native.memory import load_i32, load_i64, load_u8, move_bytes, wrap_i64
 from kseg.native.plain_records import SLACK, read_plain
 from kseg.native.records import (
     BAD_COUNT,
@@ -30,6 +30,7 @@ from kseg.native.records import (
     TOTALS,
     VALUE_BYTES,
     legacy_base,
+    prefetch_records,
     read_record,
 )
 from kseg.native.short_copies import BEYOND, copy_beyond
@@ -57,7 +58,6 @@ STATE: Final = TOTALS + 6
 
 OUT_OF_PLACE: Final = 2  # headers are wanted, and those of the next record would be overwritten: go on elsewhere
 MIXED_TYPES: Final = -2
-AHEAD: Final = 1024  # bytes; the length of a record, which tells where the next one is, should not be waited for
 
 
 @inlined
@@ -166,8 +166,7 @@ def fill_plain(
     is asked for; with 0, nothing that lies behind a field's own bytes is written to.
     """
     while i < count:
-        prefetch_byte(source, at + AHEAD)
-        prefetch_byte(source, at + AHEAD + 64)
+        prefetch_records(source, at)
         plain, following, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length = read_plain(
             source, at, end
         )

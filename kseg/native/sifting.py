@@ -33,7 +33,7 @@ from kseg.native.cleaning import (
 from kseg.native.compress import pack_payload
 from kseg.native.encode import write_header
 from kseg.native.record_copies import LONG_TIME, copy_range, lead_of, write_retimed
-from kseg.native.records import read_record
+from kseg.native.records import prefetch_records, read_record
 from kseg.native.steps import FROM, FULL, GOT, ODD, READY, ROW, ROWS, STEP_CURSOR, end_of_group, next_rows, unpack_rows
 from kseg.native.table import (
     ATTRIBUTES,
@@ -108,6 +108,7 @@ def sift_batches(
         top: Any = np.int64(-LONG_TIME)
         held: Any = np.int64(-1)  # where bytes begin that are copied as they are, with those of the records behind
         for _ in range(count):
+            prefetch_records(source, p)
             start = p
             p, time_delta, delta, key_start, key_length, value_start, value_length, headers_start, headers = (
                 read_record(source, p, end, totals)
