@@ -23,6 +23,7 @@ from kseg.compaction.decode import RunDecoder
 from kseg.compaction.keymap import new_slots
 from kseg.compaction.ranked_pool import RankedPool
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, RewriteRoom, Rules
+from kseg.compaction.slabs import Slabs
 from kseg.native import table as t
 from kseg.progress import Progress
 from kseg.runner import Submit
@@ -56,12 +57,14 @@ class Means:
     Attributes:
         submit: Has a thread do some work; None where each pass has threads of its own.
         rooms: Memory for what is written later.
+        slabs: Memory for what lies aside.
     """
 
     def __init__(self, shares: int = 1) -> None:
         self.shares = shares
         self.submit: Submit | None = None
         self.rooms: list[t.Bytes] = []
+        self.slabs = Slabs()
         self._memory = _Memory(shares)
         self._disk = _Disk()
         self._local = threading.local()
@@ -106,7 +109,7 @@ class Means:
         """Wait for some shares of the memory.
 
         Args:
-            is_all: No table is kept then, for who needs all of the memory.
+            is_all: Nothing is kept then, for who needs all of the memory.
         """
         memory = self._memory
         with memory.next, memory.changed:
@@ -114,6 +117,7 @@ class Means:
             memory.free -= shares
             if is_all:
                 memory.tables.clear()
+                self.slabs.clear()
         try:
             yield
         finally:

@@ -92,6 +92,7 @@ class LocalPasses:
         if self._round.keys.is_swept and not self._round.lingering and GROWN * keys.size < budget:
             parts, is_all_aside = self._sweep(scanner, keys, first, budget)
         else:
+            self._means.slabs.clear()
             parts, is_all_aside = self._scan(scanner, first), False
         self.key_count = keys.keys
         if not scanner.in_order:

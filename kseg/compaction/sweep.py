@@ -25,10 +25,10 @@ from kseg.compaction.markers import NO_ROWS, TransactionRows
 from kseg.compaction.pieces import Piece, walk_piece
 from kseg.compaction.rewrite import Rewritten, Rules
 from kseg.compaction.scan import KeyScanner
+from kseg.compaction.slabs import Slab
 from kseg.errors import FormatError
 from kseg.log.walk import Chunk
 from kseg.native import table as t
-from kseg.native.pages import plain_pages
 
 MOST_PIECE_BYTES: Final = 4 << 20
 MIN_PIECE_BYTES: Final = 128 << 10
@@ -36,7 +36,6 @@ ARENA_BYTES: Final = 8 << 20  # what a piece should come to: it stays in the pro
 MOST_ARENA_BYTES: Final = 16 << 20
 PIECE_RECORDS: Final = 1 << 16
 MOST_RECORDS: Final = 1 << 18
-SLAB_BYTES: Final = 8 << 20
 MOST_OFFSETS: Final = 1 << 24  # of a piece: a bit for each
 
 
@@ -57,21 +56,6 @@ def _whole_piece(piece: Piece, walk: Iterator[tuple[Chunk, range]]) -> tuple[Chu
         return found
     held = Chunk(chunk.data.copy(), chunk.file_position, table[:, : chunk.rows].copy(), chunk.rows)
     return (held, rows) if next(walk, None) is None else None
-
-
-class _Slab:
-    """Memory for many small pieces of data; it is given back when none of them is left."""
-
-    def __init__(self) -> None:
-        self._room = np.empty(0, np.uint8)
-
-    def store(self, data: t.Bytes) -> t.Bytes:
-        """A copy."""
-        if self._room.size < data.size:
-            self._room = plain_pages(max(SLAB_BYTES, data.size))
-        held, self._room = self._room[: data.size], self._room[data.size :]
-        held[:] = data
-        return held
 
 
 class Sweep:
@@ -191,8 +175,8 @@ class Sweep:
                 return
             self._used += size
         if not hasattr(self._local, "slab"):
-            self._local.slab = _Slab()
-        slab: _Slab = self._local.slab
+            self._local.slab = Slab(self._means.slabs)
+        slab: Slab = self._local.slab
         parts: list[tuple[t.Bytes, t.Table]] = []
         done = self._means.rewriter(self._rules, kept).rewrite_payloads(
             piece.segment, payloads, lambda data, table: parts.append((slab.store(data), table))
@@ -216,6 +200,7 @@ class Sweep:
         """Give up what there is no room for as the map grows."""
         with self._changed:
             self._give_up(self._room())
+        self._means.slabs.clear()
 
     def _give_up(self, most: float) -> None:
         """Have no more than so many bytes aside: the last pieces of the log go first, as slabs are filled."""

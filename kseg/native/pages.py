@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 _NOTHING: Final = np.empty(0, np.uint8)
 
 
-def plain_pages(size: int) -> NDArray[np.uint8]:
+def map_pages(size: int) -> mmap.mmap:
     """Zeros in pages of their own, which are small unless the system makes all of them huge.
 
     An array of numpy asks for huge ones where it is large. Those are quicker to use, but take some machines a
     millisecond each to get, and more where threads ask for them at the same time.
     """
-    return np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8) if size else _NOTHING
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def plain_pages(size: int) -> NDArray[np.uint8]:
+    """The same as an array."""
+    return np.frombuffer(map_pages(size), np.uint8) if size else _NOTHING
