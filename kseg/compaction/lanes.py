@@ -95,6 +95,7 @@ class Means:
             found = same.pop() if same else None
             self._memory.tables = same  # there is room for one of another size only where none of these is kept
         if found is None:
+            self.slabs.clear()  # beside a map of another size there may be less room for what lies aside
             return new_slots(count)
         found.fill(0)
         return found

@@ -270,6 +270,19 @@ def test_who_takes_all_of_the_memory_found_tables_kept_beside_it():
         assert kept[2]() is None
 
 
+def test_what_lay_aside_is_kept_only_beside_a_map_of_the_same_size():
+    means = Means(3)
+    means.give_back(means.slots(64))
+    means.slabs.take(1)[:] = 1
+    means.slots(64)
+    assert means.slabs.take(1).all()
+    means.slots(128)
+    assert not means.slabs.take(1).any()
+    means.slabs.take(1)[:] = 1
+    with means.take(3, is_all=True):
+        assert not means.slabs.take(1).any()
+
+
 def test_a_thread_kept_what_it_sorted_the_keys_of_a_whole_file_in():
     keys, size = KeyMap(1 << 15, new_hash_key(), budget=1 << 30), 3 * 8 * (MOST_KEPT_ENTRIES + 1)
     before = pa.total_allocated_bytes()
