@@ -58,14 +58,22 @@ def _lock_count(threads: int) -> int:
     return min(1 << (2 * threads - 1).bit_length(), native.REGIONS) if threads > 1 else 1
 
 
-def new_slots(count: int) -> NDArray[np.int64]:
+def clear_slots(table: NDArray[np.int64]) -> None:
+    """Make a table, or a part of one, that of an empty map."""
+    table.fill(native.EMPTY)
+
+
+def new_slots(count: int, clear: Callable[[NDArray[np.int64]], None] = clear_slots) -> NDArray[np.int64]:
     """The table of an empty map.
 
     It is written to before anybody reads it: a page that is read first is one of zeros that all share, and the first
     write to it is a second fault, for which the system interrupts every other processor that this process runs on.
+
+    Args:
+        clear: Writes to all of it.
     """
     table = plain_pages(_ENTRY_BYTES * count).view(np.int64).reshape(-1, 3)
-    table.fill(native.EMPTY)
+    clear(table)
     return table
 
 

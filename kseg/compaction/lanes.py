@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kseg.compaction.decode import RunDecoder
-from kseg.compaction.keymap import new_slots
+from kseg.compaction.keymap import clear_slots, new_slots
 from kseg.compaction.ranked_pool import RankedPool
 from kseg.compaction.rewrite import LatestOffsets, Rewriter, RewriteRoom, Rules
 from kseg.compaction.slabs import Slabs
@@ -88,16 +88,16 @@ class Means:
             self._local.room = RewriteRoom()
         return Rewriter(rules, latest, self.decoder(), self._local.room)
 
-    def slots(self, count: int) -> NDArray[np.int64]:
-        """The table of an empty map of keys: one that a partition before has given back, or a new one."""
+    def slots(self, count: int, clear: Callable[[NDArray[np.int64]], None] = clear_slots) -> NDArray[np.int64]:
+        """The table of an empty map of keys, cleared: one that a partition before has given back, or a new one."""
         with self._memory.changed:
             same = [table for table in self._memory.tables if len(table) == count]
             found = same.pop() if same else None
             self._memory.tables = same  # there is room for one of another size only where none of these is kept
         if found is None:
             self.slabs.clear()  # beside a map of another size there may be less room for what lies aside
-            return new_slots(count)
-        found.fill(0)
+            return new_slots(count, clear)
+        clear(found)
         return found
 
     def give_back(self, slots: NDArray[np.int64]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kseg.compaction import sweep
 from kseg.compaction.config import Strategy
 from kseg.compaction.decode import Run
-from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, largest_map, new_hash_key
+from kseg.compaction.keymap import KeptOffsets, KeyMap, KeyMapFull, clear_slots, largest_map, new_hash_key
 from kseg.compaction.lanes import Means
 from kseg.compaction.markers import TransactionRows
 from kseg.compaction.pieces import Piece
@@ -85,7 +85,8 @@ class LocalPasses:
         return self._find_by_files(folder())
 
     def _find_in_memory(self, slots: int, budget: int) -> tuple[LatestOffsets, list[TransactionRows]]:
-        keys = KeyMap(slots, new_hash_key(), budget, self._threads, self._means.slots(slots))
+        table = self._means.slots(slots, self._clear_slots if self._means.shares == 1 else clear_slots)
+        keys = KeyMap(slots, new_hash_key(), budget, self._threads, table)
         first = self._round.range.first_dirty
         aborted = AbortedRanges.of([*self._round.aborted, *self._round.lingering])
         scanner = KeyScanner(aborted, first, keys, keys.hash_key, decoder=self._means.decoder)
@@ -112,6 +113,11 @@ class LocalPasses:
         if not has_earlier:
             self._means.give_back(keys.slots)
         return kept, parts
+
+    def _clear_slots(self, table: NDArray[np.int64]) -> None:
+        """All threads do it, where they have nothing else to do: new pages take their time."""
+        with closing(self._stream(clear_slots, np.array_split(table, self._threads))) as cleared:
+            collections.deque(cleared, maxlen=0)
 
     def _kept_offsets(self, keys: KeyMap, first: int, end: int, *, has_earlier: bool, is_shared: bool) -> KeptOffsets:
         if not is_shared:
