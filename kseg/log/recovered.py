@@ -15,7 +15,7 @@ from kseg.log.epochs import epochs_of_batches
 from kseg.log.names import FileKind
 from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
-from kseg.log.visibility import replay_producers
+from kseg.log.visibility import replay_producers, segment_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,12 @@ class Recovery:
         Args:
             limit: Use no snapshot above this.
             only_open: What matters is where transactions begin. Then less is read: snapshots of a recovered segment
-                are believed unless they tell of a transaction that began below the log start.
+                are believed unless they, or batches, may tell of a transaction that began below the log start.
         """
         state = self.replay(snapshots, log_start, limit)
-        if not state.knows_any or (only_open and not state.began_below(log_start)):
-            return state  # of a log without producers nothing is read: all that it had are forgotten
+        if not self._is_start_within(log_start):
+            if not state.knows_any or (only_open and not state.began_below(log_start)):
+                return state  # of a log without producers nothing is read: all that it had are forgotten
         first = self.first_offset()
         if first is None or not any(max(first, log_start) < offset <= limit for offset in snapshots):
             return state
@@ -78,8 +79,13 @@ class Recovery:
 
     def doubtful_snapshots(self, snapshots: Sequence[int], state: ProducerState, log_start: int) -> list[int]:
         """Snapshots that a broker deletes, where they may be why `state` knows what no batch of the log tells."""
-        first = self.first_offset() if state.knows_below(log_start) else None
+        first = self.first_offset() if self._is_start_within(log_start) or state.knows_below(log_start) else None
         return [] if first is None else [offset for offset in snapshots if offset > max(first, log_start)]
+
+    def _is_start_within(self, log_start: int) -> bool:
+        """Whether the log starts inside a segment that is recovered, so that its batches below the start count too."""
+        holder = segment_around(self.segments, log_start)
+        return holder is not None and self.covers(holder)
 
     def replay(self, snapshots: Sequence[int], log_start: int, limit: int, *, upto: int | None = None) -> ProducerState:
         """Producer state by the newest of these snapshots up to `limit`, and the batches behind it."""

@@ -126,9 +126,14 @@ def replay_producers(
 
 def _replay_start(segments: Sequence[Segment], log_start: int, is_recovered: Callable[[Segment], bool] | None) -> int:
     """Where the replay begins without a snapshot: at the log start, or with the segment that the log starts in."""
+    holder = segment_around(segments, log_start)
+    return holder.base_offset if holder and is_recovered and is_recovered(holder) else log_start
+
+
+def segment_around(segments: Sequence[Segment], log_start: int) -> Segment | None:
+    """The segment that the log starts inside of, None where it starts with one."""
     holder = next((segment for segment in reversed(segments) if segment.base_offset <= log_start), None)
-    is_inside = holder is not None and holder.base_offset < log_start
-    return holder.base_offset if holder and is_inside and is_recovered and is_recovered(holder) else log_start
+    return holder if holder and holder.base_offset < log_start else None
 
 
 def _from_newest_snapshot(

@@ -6,6 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -156,6 +157,42 @@ def test_appending_after_a_crash_kept_producers_that_a_broker_forgets(oracle, tm
         again = oracle.load(directory, **options, now=NOW_MS)
         decided = expected["lastStable"] == expected["logEnd"]
         assert again["lastStable"] == expected["lastStable"] + decided, f"seed {seed}, {options}"
+
+
+def forgotten(tmp_path):
+    """The log starts inside a segment, with a transaction from below that no snapshot knows any more.
+
+    A follower that truncates loads its producers anew from the log start on, and its next snapshot is without them.
+    """
+    directory = tmp_path / "data" / "t-0"
+    with kseg.create_log(directory, clock=clock) as writer:
+        writer.append(values(3), producer_id=3, transactional=True)
+        writer.append(values(5))
+        writer.append(values(2), producer_id=4, transactional=True)
+        writer.roll()
+        writer.append(values(5))
+    for path in directory.glob("*.snapshot"):
+        state = ProducerState.from_snapshot(path.read_bytes(), int(path.stem))
+        path.write_bytes(state.only(np.array([4], np.int64)).to_snapshot_bytes())
+    checkpoint(directory, "log-start", 6)
+    return directory
+
+
+@pytest.mark.parametrize("recovery_point", [0, 9, 10, 15])
+def test_a_transaction_from_below_the_log_start_was_not_heard_from_the_batches(oracle, tmp_path, recovery_point):
+    """`producers()` told of it, and the last stable offset did not."""
+    directory = forgotten(tmp_path)
+    checkpoint(directory, "recovery-point", recovery_point)
+    expected = loaded(oracle, directory, tmp_path, logStart=6, recoveryPoint=recovery_point, clean=False)
+    assert expected["lastStable"] == (3 if recovery_point < 10 else 8)
+    log = kseg.open_log(directory)
+    assert log.last_stable_offset == expected["lastStable"]
+    assert told(log.producers()) == expected["producers"]
+    with kseg.append_to(directory, clock=clock):
+        pass
+    (directory.parent / MARKER).unlink(missing_ok=True)
+    after = oracle.load(directory, logStart=6, recoveryPoint=15, clean=False, now=NOW_MS)
+    assert (after["lastStable"], after["producers"]) == (expected["lastStable"], expected["producers"])
 
 
 def test_a_leader_epoch_that_only_the_batches_tell_was_not_heard_and_fell(oracle, tmp_path):
