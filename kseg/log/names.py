@@ -100,7 +100,7 @@ class SnapshotFile:
 
 
 _SEGMENT = re.compile(
-    r"(?P<base>[0-9]{20,})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
+    r"(?P<base>[0-9]{20})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
     r"(?P<state>|\.deleted|\.cleaned|\.swap)",
 )
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

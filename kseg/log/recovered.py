@@ -69,9 +69,9 @@ class Recovery:
                 are believed unless they, or batches, may tell of a transaction that began below the log start.
         """
         state = self.replay(snapshots, log_start, limit)
-        if not self._is_start_within(log_start):
-            if not state.knows_any or (only_open and not state.began_below(log_start)):
-                return state  # of a log without producers nothing is read: all that it had are forgotten
+        is_enough = not state.knows_any or (only_open and not state.began_below(log_start))
+        if is_enough and not self._is_start_within(log_start):
+            return state  # of a log without producers nothing is read: all that it had are forgotten
         first = self.first_offset()
         if first is None or not any(max(first, log_start) < offset <= limit for offset in snapshots):
             return state

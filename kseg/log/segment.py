@@ -13,7 +13,15 @@ from typing import Literal
 
 import numpy as np
 
-from kseg.errors import ChecksumError, FormatError, IndexFileError, StorageError, TruncatedError, UnsupportedError
+from kseg.errors import (
+    ChecksumError,
+    FormatError,
+    IndexFileError,
+    LogError,
+    StorageError,
+    TruncatedError,
+    UnsupportedError,
+)
 from kseg.format.batch import torn_error
 from kseg.index.offset import ENTRY_SIZE, OffsetIndex
 from kseg.index.time import TimeIndex
@@ -30,6 +38,7 @@ from kseg.storage import Entry, LocalFile, RandomFile, RateLimiter, Store
 from kseg.types import NO_TIMESTAMP
 
 PROBE_ENTRIES = 512  # of an index block read while searching on disk
+MAX_SEGMENT_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +86,9 @@ class Segment:
     def open(self) -> RandomFile:
         """Open the log file."""
         file = self.store.open(self.path)
+        if file.size > MAX_SEGMENT_BYTES:
+            file.close()
+            raise too_large_error(file.size, self.path)
         if self.options.drop_page_cache and isinstance(file, LocalFile):
             file.read_nothing_ahead()
         return HoledFile(file) if self.options.skip_damage else file
@@ -364,6 +376,13 @@ class Segment:
             span = (high - low) + (2 if wanted_after else 0)
             block = OffsetIndex.parse(_read_at(file, low * ENTRY_SIZE, span * ENTRY_SIZE), self.base_offset, path)
         return _search(block, offset)
+
+
+def too_large_error(size: int, path: str) -> LogError:
+    """A segment that FileRecords.open refuses; to find out where its batches end could take hours."""
+    message = f"a broker cannot load this log: a segment of {size} bytes is above {MAX_SEGMENT_BYTES}"
+    hint = "positions in a segment are 32-bit; cut zeros off its end if that is all it has there"
+    return LogError(message, path=path, hint=hint)
 
 
 def _search(index: OffsetIndex, offset: int) -> tuple[tuple[int, int], int | None]:

@@ -22,6 +22,7 @@ from kseg.log.sound_walk import SoundWalker
 from kseg.log.walk import ROWS_PER_CHUNK, BatchWalker, Chunk, Walk, order_error, rows_in_order
 from kseg.native import table as t
 from kseg.native.visibility import fill_hidden
+from kseg.types import MAX_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +158,20 @@ def _from_newest_snapshot(
 def aborted_transactions(
     segments: Sequence[Segment], snapshots: Sequence[int], start: int, end: int
 ) -> list[AbortedTxn]:
-    """Aborted transactions that touch `[start, end)`, by marker."""
-    if any(segment.needs_rebuild for segment in segments):
-        state = replay_producers(segments, (), must_be_sound=True)
-        return [txn for txn in state.aborted if txn.last_offset >= start and txn.first_offset < end]
+    """Aborted transactions that touch `[start, end)`, by marker.
+
+    Those of a segment whose transaction index a broker would rebuild come from the batches.
+    """
     found: list[AbortedTxn] = []
+    replayed: list[AbortedTxn] | None = None
     floor = max((i for i, segment in enumerate(segments) if segment.base_offset <= start), default=0)
-    for segment in segments[floor:]:
+    ceilings = [*(segment.base_offset for segment in segments[floor + 1 :]), MAX_OFFSET]
+    for segment, ceiling in zip(segments[floor:], ceilings, strict=False):
+        if segment.needs_rebuild:
+            replayed = replay_producers(segments, (), must_be_sound=True).aborted if replayed is None else replayed
+            ended = [txn for txn in replayed if segment.base_offset <= txn.last_offset < ceiling]
+            found += [txn for txn in ended if txn.last_offset >= start and txn.first_offset < end]
+            continue
         collected, complete = segment.txn_index.collect(start, end)
         found += collected
         if complete:

@@ -262,8 +262,6 @@ def create_log(
     """
     config, now_ms = _checked_config(config), _now_ms(clock)
     directory, tp = partition_path(path)
-    if directory.name != str(tp):
-        raise OptionError(f"{directory.name!r} is {str(tp)!r} to a broker; give the directory that name")
     check_range("start_offset", start_offset, 62)
     topic_id = None if topic_id is None else check_topic_id(topic_id)
     make_log_dir(directory.parent)

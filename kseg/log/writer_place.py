@@ -39,6 +39,8 @@ def partition_path(path: str | os.PathLike[str]) -> tuple[Path, TopicPartition]:
         raise OptionError(f"{directory.name!r} is no name of a partition directory, such as 'orders-0'")
     if name.is_cluster_metadata:
         raise OptionError(f"{directory.name!r} is the cluster's own metadata log, which kseg never writes")
+    if directory.name != str(name.topic_partition):  # its checkpoints are those of the partition of that name
+        raise OptionError(f"{directory.name!r} is {str(name.topic_partition)!r} to a broker; give it that name")
     return directory, name.topic_partition
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kseg.errors import IndexFileError, LogError
+from kseg.errors import IndexFileError
 from kseg.index.build import IndexBuilder
 from kseg.index.epoch import LeaderEpochs
 from kseg.index.txn import TxnIndex
 from kseg.log.config import LogConfig
 from kseg.log.names import FileKind, segment_file_name
+from kseg.log.segment import MAX_SEGMENT_BYTES, too_large_error
 from kseg.progress import SILENT, Progress
 from kseg.recovery.folder import Content, Folder
 from kseg.recovery.producers import ProducerSnapshots, between, remove_strays
@@ -32,7 +33,6 @@ from kseg.recovery.recover_segment import (
 from kseg.recovery.segments import LoadedSegment
 from kseg.recovery.split import plan_split
 
-MAX_SEGMENT_BYTES = 2**31 - 1
 _SIDECARS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -155,11 +155,7 @@ class Loader:
         for i, base in enumerate(bases):
             segment = LoadedSegment(self._folder, base)
             if segment.size > MAX_SEGMENT_BYTES:
-                raise LogError(
-                    f"a broker cannot load this log: a segment of {segment.size} bytes is above {MAX_SEGMENT_BYTES}",
-                    path=segment.path,
-                    hint="positions in a segment are 32-bit; cut zeros off its end if that is all it has there",
-                )
+                raise too_large_error(segment.size, segment.path)
             if self._needs_rebuild(base):
                 try:
                     following = bases[i + 1] if i + 1 < len(bases) else None

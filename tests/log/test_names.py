@@ -35,6 +35,7 @@ ID = "0123456789abcdef0123456789abcdef"
         ("00000000000000000007.snapshot.deleted", SegmentFile(7, FileKind.SNAPSHOT, FileState.DELETED)),
         ("09223372036854775808.log", None),
         ("0.log", None),
+        ("000000000000000000000.log", None),  # of its name a broker makes that of the file with 20 digits
         ("00000000000000000000.log.tmp", None),
         ("00000000000000000000.logs", None),
         ("00000000000000000000.log\n", None),

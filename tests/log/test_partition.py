@@ -220,14 +220,14 @@ def test_a_hostile_length_allocates_nothing(tmp_path):
     path = LogBuilder(tmp_path).segment(0).batch(2).write() / segment_file_name(0, FileKind.LOG)
     size = path.stat().st_size
     with path.open("ab") as file:
-        file.write(struct.pack(">qiib", 2, 0x7FFFFFF0, 0, 2) + bytes(200))
+        file.write(struct.pack(">qiib", 2, 0x7FFF0000, 0, 2) + bytes(200))
     tracemalloc.start()
     assert offsets(kseg.open_log(path.parent)) == [0, 1]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64 << 20
     os.truncate(path, size + 400 * (1 << 20))  # sparse: now the file could hold it, but it is above the limit
-    os.truncate(path, 3 << 30)
+    os.truncate(path, (1 << 31) - 1)
     with pytest.raises(kseg.UnsupportedError, match="above the limit"):
         offsets(kseg.open_log(path.parent))
 

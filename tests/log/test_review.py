@@ -264,3 +264,33 @@ def test_sequences_of_a_few_records_of_a_large_batch_are_theirs(tmp_path, codec)
         batches = kseg.open_log(tmp_path / "t-0").read(500, 505, columns=columns)
         found = [number for batch in batches for number in batch.column("sequence").to_pylist()]
         assert found == [507, 508, 509, 510, 511]
+
+
+def test_a_segment_beyond_2_gib_of_zeros_was_searched_for_its_end(tmp_path):
+    """A broker refuses it when it starts (FileRecords.open); a sparse file can have any size."""
+    directory = LogBuilder(tmp_path / "data").segment().batch(3).write()
+    path = directory / f"{0:020d}.log"
+    size = path.stat().st_size
+    os.truncate(path, 1 << 42)
+    uses = lambda log: log.end_offset, values, lambda log: list(log.batches()), lambda log: log.offset_for_time(0)
+    for use in uses:
+        with pytest.raises(kseg.KsegError, match="a segment of 4398046511104 bytes is above 2147483647") as raised:
+            use(kseg.open_log(directory))
+        assert raised.value.path == str(path)
+    with pytest.raises(kseg.KsegError, match="above 2147483647"):
+        kseg.append_to(directory)
+    assert path.stat().st_size == 1 << 42
+    os.truncate(path, size)
+    assert kseg.open_log(directory).end_offset == 3
+
+
+def test_a_file_with_21_digits_took_the_place_of_the_segment(tmp_path):
+    """Appending then wrote into the middle of the one with 20 digits, where the other one ended."""
+    directory = LogBuilder(tmp_path / "data").segment().batch(5).batch(5).write()
+    other = LogBuilder(tmp_path / "other").segment().batch(1).write()
+    shutil.copy(other / f"{0:020d}.log", directory / f"{0:021d}.log")
+    before = (directory / f"{0:020d}.log").read_bytes()
+    assert kseg.open_log(directory).end_offset == 10
+    with kseg.append_to(directory) as writer:
+        assert writer.append(pa.table({"value": [b"new"]})).start == 10
+    assert (directory / f"{0:020d}.log").read_bytes().startswith(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 
@@ -139,6 +141,17 @@ def test_a_directory_is_made_under_the_name_that_a_broker_gives_it(tmp_path, nam
     with pytest.raises(OptionError, match=f"orders-{int(name[-2:])}"):
         kseg.create_log(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_appending_to_a_directory_took_the_checkpoints_of_the_partition_that_its_name_is_of(tmp_path):
+    first = LogBuilder(tmp_path, "t").segment().batch(50).write()
+    with kseg.append_to(first):
+        pass
+    second = shutil.copytree(first, tmp_path / "t-00")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(OptionError, match="'t-00' is 't-0' to a broker"):
+        kseg.append_to(second)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
 
 def test_bytes_are_no_encoded_batches(tmp_path):
