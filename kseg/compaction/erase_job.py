@@ -37,6 +37,7 @@ from kseg.log.names import FileState, segment_file_name
 from kseg.log.partition import Log
 from kseg.log.staging import staging
 from kseg.log.swap import SEGMENT_FILES, replace_segments
+from kseg.log.visibility import segment_around
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
 from kseg.settings.select import PathLike, own_metadata, select_logs
@@ -195,7 +196,10 @@ class _Run:
         keeping, directory = Keeping.of(log), Path(log.directory)
         doomed = [segment for segment in log.segments if segment.base_offset in bases]
         aborted = listed_aborts(log, doomed)
-        chosen = [(segment, keeping, aborted[segment.base_offset]) for segment in doomed]
+        around = segment_around(log.segments, log.start_offset)
+        # a broker that recovers it takes a snapshot at its end, and believes none that is not behind the log start
+        keepings = [keeping.until(segment.next_offset) if segment is around else keeping for segment in doomed]
+        chosen = [(s, kept, aborted[s.base_offset]) for s, kept in zip(doomed, keepings, strict=True)]
         with staging(directory) as folder, self._work.phase(f"{directory.name} erase", doomed):
             try:
                 erased = self._work.erase(chosen, folder, directory)
