@@ -10,6 +10,7 @@ Progress on Spark: through Connect results arrive as tasks end. A classic sessio
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import pickle
 import threading
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from kseg.errors import KsegError
+from kseg.errors import JobError, KsegError
 from kseg.progress import SILENT, Progress
 
 Task = TypeVar("Task")
@@ -35,6 +36,30 @@ _RESULT_SCHEMA = pa.schema([("task", pa.int64()), ("result", pa.binary())])
 _SPARK_SCHEMA = "task long, result binary"
 _JOB_GROUP = "spark.jobGroup.id"
 SECONDS_BETWEEN_LOOKS = 0.5
+
+
+@contextlib.contextmanager
+def spark_failures() -> Iterator[None]:
+    """Make a JobError of what Spark itself raises; for whole jobs, since it is no fault of one partition.
+
+    Raises:
+        JobError: Spark failed for a reason that is not kseg's.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        hint = "its own messages say where; its workers need a Python that has kseg (PYSPARK_PYTHON)"
+        raise JobError(f"Spark failed: {spark_reason(error)}", hint=hint) from error
+
+
+def spark_reason(error: Exception) -> str:
+    """The last line of what an error of Spark says, which tells it; traces of Java and Python come before."""
+    java = getattr(error, "java_exception", None)
+    text = str(error) if java is None else str(java.toString())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def run_tasks(

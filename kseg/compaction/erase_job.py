@@ -40,10 +40,12 @@ from kseg.log.swap import SEGMENT_FILES, replace_segments
 from kseg.log.visibility import segment_around
 from kseg.log.writer_session import WriteSession
 from kseg.progress import SILENT, Progress
+from kseg.runner import spark_failures
 from kseg.settings.select import PathLike, own_metadata, select_logs
 from kseg.types import TopicPartition
 
 
+@spark_failures()
 def erase(
     path: PathLike,
     *,
@@ -86,6 +88,7 @@ def erase(
     Raises:
         LockedError: A broker or another job holds the directory.
         OptionError: An argument is wrong.
+        JobError: Spark failed.
     """
     began = time.perf_counter()
     if (keys is None) == (predicate is None):

@@ -22,10 +22,12 @@ from kseg.errors import KsegError, LockedError, OptionError
 from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.progress import SILENT, Progress
+from kseg.runner import spark_failures
 from kseg.settings.select import PathLike, select_logs
 from kseg.settings.values import Refusal
 
 
+@spark_failures()
 def compact(
     path: PathLike,
     *,
@@ -76,6 +78,7 @@ def compact(
     Raises:
         LockedError: A broker or another job holds the directory.
         OptionError: An argument is wrong, there is no partition at `path`, or a copy cannot be made at `output`.
+        JobError: Spark failed.
     """
     began = time.perf_counter()
     changes = {"memory_budget": memory_budget, "strategy": strategy}

@@ -42,7 +42,7 @@ from kseg.native import table as t
 from kseg.native.compress import BLOCK_SLACK, packed_bound
 from kseg.native.repacking import repack_batches
 from kseg.progress import SILENT, Progress
-from kseg.runner import run_tasks, stream_tasks
+from kseg.runner import run_tasks, spark_failures, stream_tasks
 from kseg.settings.select import PathLike, select_logs
 from kseg.types import Codec
 
@@ -130,6 +130,7 @@ class _Request:
     progress: Progress
 
 
+@spark_failures()
 def repack(
     path: PathLike,
     *,
@@ -161,6 +162,7 @@ def repack(
     Raises:
         LockedError: A broker or another job holds the directory.
         OptionError: An argument is wrong.
+        JobError: Spark failed.
     """
     began = time.perf_counter()
     chosen_codec = Codec.parse(codec)

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kseg.errors import JobError, OptionError
+from kseg.errors import OptionError
+from kseg.runner import spark_failures, spark_reason
 
 
 @contextlib.contextmanager
@@ -35,20 +36,12 @@ def open_session(master: str) -> Iterator[SparkSession]:
     try:
         session = (builder.master(master) if master else builder).getOrCreate()
     except (PySparkException, Py4JError) as error:
-        raise OptionError(f"Spark does not start on {master!r}: {_reason(error)}") from error
+        raise OptionError(f"Spark does not start on {master!r}: {spark_reason(error)}") from error
     chosen = session.sparkContext.master or ""
     if "PYSPARK_PYTHON" not in os.environ and chosen.startswith("local"):
         session.sparkContext.pythonExec = sys.executable  # Spark's own settings chose this machine
     try:
-        yield session
-    except (PySparkException, Py4JError) as error:
-        raise JobError(f"Spark failed: {_reason(error)}", hint="its own messages say where") from error
+        with spark_failures():
+            yield session
     finally:
         session.stop()
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what an error says, which tells it; traces of Java and Python come before."""
-    text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -25,11 +25,12 @@ from kseg.log.damage import Damage
 from kseg.log.names import META_PROPERTIES_FILE
 from kseg.options import Paths, SourceOptions, option_map, parse_source_options
 from kseg.progress import SILENT, Progress
-from kseg.runner import run_tasks
+from kseg.runner import run_tasks, spark_failures
 from kseg.storage import LocalStore, open_store
 from kseg.types import TopicPartition
 
 
+@spark_failures()
 def export(
     spark: Any,
     path: Paths,
@@ -69,6 +70,7 @@ def export(
         OptionError: An option is wrong, or the target is not an export's or was begun with other settings.
         DataLossError: Offsets that come next are gone, and `failOnDataLoss` is set.
         LockedError: Another export writes to the target.
+        JobError: Spark failed.
     """
     parsed = _parse(option_map(path, topics, columns, options))
     settings = make_settings(

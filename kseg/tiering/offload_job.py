@@ -15,7 +15,7 @@ from kseg.log.lock import DirLock
 from kseg.log.partition import Log
 from kseg.log.staging import staging, write_nonce
 from kseg.progress import SILENT, Progress
-from kseg.runner import run_tasks
+from kseg.runner import run_tasks, spark_failures
 from kseg.settings.select import PathLike, Selection, select_logs
 from kseg.settings.values import Refusal
 from kseg.tiering.crypto import KeyRing
@@ -40,6 +40,7 @@ WAVE: Final = 8
 """Segments of a partition that are announced, copied and finished together: a run that dies does no more again."""
 
 
+@spark_failures()
 def offload(
     path: PathLike,
     remote: str,
@@ -102,6 +103,7 @@ def offload(
     Raises:
         LockedError: A broker or another job holds the directory.
         OptionError: An argument is wrong, or there is no partition at `path`.
+        JobError: Spark failed.
     """
     began = time.monotonic()
     check_remote(remote)

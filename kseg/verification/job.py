@@ -15,7 +15,7 @@ from kseg.log.logdir import LogDir
 from kseg.log.partition import RETRIES, Log
 from kseg.log.walk import ReadOptions
 from kseg.progress import SILENT, Progress
-from kseg.runner import run_tasks
+from kseg.runner import run_tasks, spark_failures
 from kseg.storage import open_store
 from kseg.tiering.crypto import KeyFiles, KeyRing
 from kseg.tiering.reading import open_tiered_store
@@ -29,6 +29,7 @@ from kseg.verification.segment import SegmentResult, verify_segment
 from kseg.views.transaction_log import TransactionLog
 
 
+@spark_failures()
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -58,6 +59,7 @@ def verify(
 
     Raises:
         OptionError: There are no partitions at `path`, or an option is wrong.
+        JobError: Spark failed.
     """
     began = time.monotonic()
     limit = MAX_BATCH_BYTES if max_batch_bytes is None else max_batch_bytes
